@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How an attempt ended, and which ranks caused it: one error message for people (`diag`) and one
- * object for programs (report/verdict_json.h), both from struct verdict. verdict_find is a pure
+ * object for programs (report/result.h), both from struct verdict. verdict_find is a pure
  * function of the evidence (diagnose/evidence.h); `collrun diag` calls it again with the evidence
  * of an earlier run.
  *

@@ -1,12 +1,338 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "html/page.h"
 
+#include "diagnose/verdict.h"
 #include "html/markup.h"
+#include "html/ops.h"
+#include "html/run_files.h"
 #include "html_assets.h"
+#include "report/json_value.h"
 
+#include <errno.h>
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum page_source { /* of the operations */
+                   PAGE_NONE,
+                   PAGE_TRACE,
+                   PAGE_RECORDS
+};
+
+struct page {
+    FILE *out;
+    const struct run_files *run;
+    const struct run_files *other; /* the run that is compared with; NULL: none */
+    enum page_source source;
+    struct ops_view ops;
+    uint64_t dropped;       /* operations that the source lacks */
+    const json_t *instants; /* of the trace; NULL: none */
+};
+
+/* ---- what page.js draws ----
+ *
+ * The numbers of the page, as one JSON value: page.js draws all charts and tables from it. What the
+ * files of the run directory hold is passed on as it is, cut to what the page shows; page.js checks
+ * the types. Times are microseconds.
+ *
+ *   timeline    rows [rank, group], kinds, states, begin_us, instants, and ops: seven numbers for
+ *               each operation: row, begin, length (ns), kind, state, number, bytes
+ *   durations   of each group and kind: percentiles, and buckets [begins at, count]
+ *   bandwidth   bytes per slice of slice_us
+ *   waits       compared, last (per rank), waited: [rank][for the rank that came last], of at most
+ *               PAGE_MATRIX ranks, and others: how long all others waited for each rank
+ *   bench, other_bench, stragglers, ranks, counted, groups, places, events: of the files
+ */
+
+enum { PAGE_MATRIX = 64 /* ranks */, PAGE_ROWS = 1024 /* of a table */ };
+
+/* ---- operations ---- */
+
+static json_t *data_names(const char *const *names, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(list, json_value_text(names[i]));
+    return list;
+}
+
+static json_t *data_kept(const struct ops_view *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->nkept; i++) {
+        const struct ops_kept *k = &v->kept[i];
+        const json_int_t numbers[] = {k->row,
+                                      (json_int_t)((k->begin_us - v->begin_us) * 1e3),
+                                      (json_int_t)(k->length_us * 1e3),
+                                      k->kind,
+                                      k->state,
+                                      k->number,
+                                      (json_int_t)k->bytes};
+        for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
+            json_array_append_new(list, json_integer(numbers[n]));
+    }
+    return list;
+}
+
+static json_t *data_timeline(const struct page *p)
+{
+    const struct ops_view *v = &p->ops;
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < v->nrows; i++)
+        json_array_append_new(
+            rows, json_pack("[i, o]", (int)v->rows[i].rank, json_value_text(v->rows[i].group)));
+    return json_pack("{s:o, s:o, s:o, s:o, s:f, s:O, s:I, s:I, s:I, s:b}", "rows", rows, "kinds",
+                     data_names(v->kinds, v->nkinds), "states", data_names(v->states, v->nstates),
+                     "ops", data_kept(v), "begin_us", v->begin_us, "instants",
+                     p->instants ? p->instants : json_null(), "n", (json_int_t)v->n, "stride",
+                     (json_int_t)v->stride, "dropped", (json_int_t)p->dropped, "from_trace",
+                     (int)(p->source == PAGE_TRACE));
+}
+
+static json_t *data_durations(const struct ops_view *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->nlatencies; i++) {
+        const struct ops_latency *l = &v->latencies[i];
+        json_t *buckets = json_array();
+        for (uint32_t b = 0; b < OPS_BUCKETS; b++)
+            if (l->buckets[b])
+                json_array_append_new(
+                    buckets, json_pack("[f, i, i]", ops_bucket_us(b), (int)l->buckets[b], (int)b));
+        json_array_append_new(list, json_pack("{s:o, s:o, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:o}",
+                                              "group", json_value_text(l->group), "kind",
+                                              json_value_text(l->kind), "n", (json_int_t)l->n,
+                                              "bytes", (json_int_t)l->bytes, "p50",
+                                              ops_percentile(l, 0.5), "p90", ops_percentile(l, 0.9),
+                                              "p99", ops_percentile(l, 0.99), "least", l->least_us,
+                                              "most", l->most_us, "buckets", buckets));
+    }
+    return list;
+}
+
+static json_t *data_bandwidth(const struct ops_view *v)
+{
+    uint32_t n = 0;
+    json_t *slices = json_array();
+    for (uint32_t i = 0; i < OPS_SLICES; i++)
+        n = v->slices[i] > 0 ? i + 1 : n;
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(slices, json_real(v->slices[i]));
+    return json_pack("{s:f, s:o}", "slice_us", v->slice_us, "slices", slices);
+}
+
+static json_t *data_waits(const struct ops_view *v)
+{
+    json_t *last = json_array(), *others = json_array(), *waited = json_array();
+    for (uint32_t i = 0; i < v->nranks; i++) {
+        double sum = 0;
+        for (uint32_t k = 0; k < v->nranks; k++) {
+            sum += v->waited[(size_t)k * OPS_RANKS + i];
+            if (v->nranks <= PAGE_MATRIX)
+                json_array_append_new(waited, json_real(v->waited[(size_t)i * OPS_RANKS + k]));
+        }
+        json_array_append_new(last, json_integer((json_int_t)v->last[i]));
+        json_array_append_new(others, json_real(sum));
+    }
+    return json_pack("{s:I, s:o, s:o, s:o}", "compared", (json_int_t)v->compared, "last", last,
+                     "others", others, "waited", waited);
+}
+
+/* ---- files ---- */
+
+/* The first rows; a table says how many further ones there are by "NAME_left_out". */
+static void data_add_rows(json_t *data, const char *name, const json_t *rows)
+{
+    json_t *kept = json_array();
+    char left_out[64];
+    const size_t n = json_array_size(rows);
+    for (size_t i = 0; i < n && i < PAGE_ROWS; i++)
+        json_array_append(kept, json_array_get(rows, i));
+    json_object_set_new(data, name, kept);
+    snprintf(left_out, sizeof left_out, "%s_left_out", name);
+    if (n > PAGE_ROWS)
+        json_object_set_new(data, left_out, json_integer((json_int_t)(n - PAGE_ROWS)));
+}
+
+static json_t *page_data(const struct page *p)
+{
+    const struct run_files *run = p->run;
+    json_t *data = json_object();
+    if (p->ops.n) {
+        json_object_set_new(data, "timeline", data_timeline(p));
+        json_object_set_new(data, "durations", data_durations(&p->ops));
+        json_object_set_new(data, "bandwidth", data_bandwidth(&p->ops));
+        json_object_set_new(data, "waits", data_waits(&p->ops));
+    }
+    data_add_rows(data, "bench", run->bench);
+    data_add_rows(data, "other_bench", p->other ? p->other->bench : NULL);
+    data_add_rows(data, "stragglers", json_object_get(run->result, "stragglers"));
+    data_add_rows(data, "ranks", json_object_get(run->result, "ranks"));
+    data_add_rows(data, "counted", json_object_get(run->result, "groups"));
+    data_add_rows(data, "groups", json_object_get(run->plan, "groups"));
+    data_add_rows(data, "places", json_object_get(run->plan, "ranks"));
+    json_object_set(data, "events", run->events);
+    json_object_set_new(data, "events_left_out", json_integer((json_int_t)run->events_left_out));
+    return data;
+}
+
+/* ---- the head ----
+ *
+ * The head of the page: what ran, how it ended, and why.
+ */
+
+static void page_fact(const struct page *p, const char *name, const char *text)
+{
+    if (!*text)
+        return;
+    fprintf(p->out, "<div><dt>%s</dt><dd>", name);
+    markup_text(p->out, text);
+    fputs("</dd></div>", p->out);
+}
+
+static void page_facts(const struct page *p)
+{
+    const json_t *seconds = json_object_get(p->run->result, "seconds");
+    const json_t *plan = p->run->plan;
+    fputs("<dl class=\"facts\">", p->out);
+    page_fact(p, "run", run_files_text(p->run->result, "run_id"));
+    page_fact(p, "started", run_files_text(p->run->result, "started"));
+    if (seconds) {
+        fputs("<div><dt>took</dt><dd>", p->out);
+        markup_duration(p->out, 1e6 * json_number_value(seconds));
+        fprintf(p->out, "</dd></div><div><dt>exit code</dt><dd>%d</dd></div>",
+                (int)json_integer_value(json_object_get(p->run->result, "exit_code")));
+    }
+    fprintf(p->out,
+            "<div><dt>ranks</dt><dd>%zu</dd></div><div><dt>hosts</dt><dd>%zu</dd></div>"
+            "<div><dt>attempts</dt><dd>%zu</dd></div></dl>\n",
+            json_array_size(json_object_get(plan, "ranks")),
+            json_array_size(json_object_get(plan, "hosts")),
+            json_array_size(json_object_get(p->run->result, "attempts")));
+}
+
+static void page_ranks_list(const struct page *p, const char *title, const json_t *ranks)
+{
+    size_t i;
+    json_t *rank;
+    if (!json_array_size(ranks))
+        return;
+    fprintf(p->out, "<p>%s ", title);
+    json_array_foreach(ranks, i, rank)
+        fprintf(p->out, "%s%" JSON_INTEGER_FORMAT, i ? ", " : "", json_integer_value(rank));
+    fputs("</p>\n", p->out);
+}
+
+static void page_calls(const struct page *p, const json_t *verdict)
+{
+    size_t i;
+    json_t *call;
+    json_t *calls = json_object_get(verdict, "calls"), *waits = json_object_get(verdict, "waits");
+    if (json_array_size(calls) + json_array_size(waits) == 0)
+        return;
+    fputs("<ul>\n", p->out);
+    json_array_foreach(calls, i, call)
+    {
+        fputs("<li>rank ", p->out);
+        markup_text(p->out, run_files_text(call, "ranks"));
+        fputs(": <code>", p->out);
+        markup_text(p->out, run_files_text(call, "call"));
+        fputs("</code></li>\n", p->out);
+    }
+    json_array_foreach(waits, i, call)
+    {
+        fputs("<li>rank ", p->out);
+        markup_text(p->out, run_files_text(call, "ranks"));
+        fputs(" waits in <code>", p->out);
+        markup_text(p->out, run_files_text(call, "group"));
+        fputs("</code> for rank ", p->out);
+        markup_text(p->out, run_files_text(call, "for"));
+        fputs("</li>\n", p->out);
+    }
+    fputs("</ul>\n", p->out);
+}
+
+/* The hint and the further ranks, which result.json lacks: from the evidence, as collrun diag. */
+static void page_hint(const struct page *p)
+{
+    struct verdict v;
+    struct arena arena;
+    char others[1024] = "";
+    if (!p->run->has_evidence)
+        return;
+    arena_init(&arena);
+    verdict_find(&p->run->evidence.evidence, &arena, &v);
+    verdict_other_ranks(&p->run->evidence.evidence, &v, others, sizeof others);
+    if (v.diag.hint[0]) {
+        fputs("<p><b>Hint</b> ", p->out);
+        markup_text(p->out, v.diag.hint);
+        fputs("</p>\n", p->out);
+    }
+    if (others[0]) {
+        fputs("<p>", p->out);
+        markup_text(p->out, others);
+        fputs("</p>\n", p->out);
+    }
+    arena_fini(&arena);
+}
+
+static void page_nav(const struct page *p)
+{
+    static const struct {
+        const char *id, *text;
+        bool of_operations;
+    } parts[] = {{"timeline", "timeline", true},   {"latency", "durations", true},
+                 {"bandwidth", "bandwidth", true}, {"waiting", "waits", true},
+                 {"ranks", "ranks", false},        {"plan", "plan", false},
+                 {"events", "events", false},      {"output", "output", false},
+                 {"job", "job file", false}};
+    fputs("<nav aria-label=\"parts of the page\">", p->out);
+    if (json_array_size(p->run->bench))
+        fputs("<a href=\"#bench\">benchmark</a> ", p->out);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (p->ops.n || !parts[i].of_operations)
+            fprintf(p->out, "<a href=\"#%s\">%s</a> ", parts[i].id, parts[i].text);
+    }
+    fputs("</nav>\n", p->out);
+}
+
+static void page_verdict(const struct page *p)
+{
+    json_t *verdict = json_object_get(p->run->result, "verdict");
+    const char *class = run_files_text(verdict, "class");
+    const char *text = run_files_text(verdict, "text");
+    bool good = strcmp(class, "ok") == 0;
+    const char *job = run_files_text(p->run->result, "job");
+    fprintf(p->out, "<header class=\"%s\">\n<p class=\"brand\">collrun report</p>\n<h1>",
+            good     ? "good"
+            : *class ? "bad"
+                     : "open");
+    markup_text(p->out, *job ? job : run_files_text(p->run->plan, "name"));
+    fputs("</h1>\n<p class=\"verdict\"><span class=\"badge\">", p->out);
+    markup_text(p->out, good ? "ok" : *class ? class : "no result");
+    fputs("</span> ", p->out);
+    if (good)
+        fputs("All ranks ended well.", p->out);
+    else if (*text)
+        markup_text(p->out, text);
+    else if (!*class)
+        fputs("The run directory has no result.json: the job has not ended, or collrun was killed.",
+              p->out);
+    fputs("</p>\n", p->out);
+    if (!good) {
+        page_hint(p);
+        page_ranks_list(p, "Culprits: rank", json_object_get(verdict, "culprits"));
+        page_ranks_list(p, "Suspects: rank", json_object_get(verdict, "suspects"));
+        page_calls(p, verdict);
+    }
+    page_facts(p);
+    page_nav(p);
+    fputs("</header>\n", p->out);
+}
+
+/* ---- the page ---- */
 
 enum {
     PAGE_TAIL = 8192,         /* bytes of each file of output */
@@ -127,7 +453,7 @@ static void page_job(const struct page *p)
 /* ---- the whole ---- */
 
 /* The parts that a script draws, in the order of page.js, stand between verdict and output. */
-void page_write(const struct page *p)
+static void page_write(const struct page *p)
 {
     page_head(p);
     page_verdict(p);
@@ -146,4 +472,73 @@ void page_write(const struct page *p)
     fputs("</script>\n<script>", p->out);
     fwrite(html_page_js, 1, sizeof html_page_js - 1, p->out);
     fputs("</script>\n</body>\n</html>\n", p->out);
+}
+
+/* ---- collrun report ---- */
+
+enum { HTML_PATH = 4096 };
+
+static void html_command_page(struct page *p, struct ops *ops)
+{
+    struct trace_file trace = {0};
+    FILE *in = run_files_find(p->run, "trace.json");
+    if (in) {
+        trace_file_read(&trace, in, ops);
+        fclose(in);
+    }
+    ops_view(ops, &p->ops);
+    if (p->ops.n) {
+        p->source = PAGE_TRACE;
+        p->dropped = trace.dropped;
+    } else if (p->run->has_evidence) {
+        p->source = PAGE_RECORDS;
+        p->dropped = flight_records_read(&p->run->evidence.evidence, ops);
+        ops_view(ops, &p->ops);
+    }
+    p->instants = trace.instants;
+    page_write(p);
+    trace_file_fini(&trace);
+}
+
+static int html_command_write(struct page *p, const char *path, struct diag *d)
+{
+    char temporary[HTML_PATH + 8];
+    bool to_stdout = strcmp(path, "-") == 0;
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    /* The folder may be a foreign one: a link in the place of the new file is replaced. */
+    if (!to_stdout)
+        unlink(temporary);
+    p->out = to_stdout ? stdout : fopen(temporary, "wxe");
+    if (!p->out)
+        return diag_sys(d, errno, "cannot write %s", path);
+    struct ops *ops = ops_new();
+    html_command_page(p, ops);
+    ops_free(ops);
+    const bool flushed = to_stdout ? fflush(stdout) == 0 : fclose(p->out) == 0;
+    if (flushed && (to_stdout || rename(temporary, path) == 0))
+        return COLLRUN_OK;
+    const int err = errno;
+    if (!to_stdout)
+        unlink(temporary);
+    return diag_sys(d, err, "cannot write %s", path);
+}
+
+int html_command(const struct html_request *request, char *path, struct diag *d)
+{
+    struct run_files run, other = {0};
+    struct page page = {.run = &run};
+    int rc = run_files_open(&run, request->folder, d);
+    if (rc == COLLRUN_OK && request->compare) {
+        rc = run_files_open(&other, request->compare, d);
+        page.other = &other;
+    }
+    if (request->file)
+        snprintf(path, HTML_PATH, "%s", request->file);
+    else
+        snprintf(path, HTML_PATH, "%.4000s/report.html", request->folder);
+    if (rc == COLLRUN_OK)
+        rc = html_command_write(&page, path, d);
+    run_files_close(&run);
+    run_files_close(&other);
+    return rc;
 }

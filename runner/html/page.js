@@ -1,4 +1,4 @@
-// The charts and tables of `collrun report`, from the JSON of #data (page_data.c).
+// The charts and tables of `collrun report`, from the JSON of #data (page.c).
 // Nothing of the data becomes markup: it is set as text, or as an attribute that holds no markup, script, style or address. The files of a run
 // directory may hold anything: the functions list, text and number check the types.
 "use strict";

@@ -7,9 +7,13 @@
 #ifndef RUNNER_HTML_RUN_FILES_H
 #define RUNNER_HTML_RUN_FILES_H
 
+#include "diagnose/evidence.h"
+#include "html/ops.h"
 #include "report/evidence_json.h"
 
+#include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 struct run_files {
     const char *folder;
@@ -36,5 +40,30 @@ size_t run_files_tail(const struct run_files *f, const char *name, char *bytes, 
 
 /* A member of an object as text; "" if it is none. */
 const char *run_files_text(const json_t *o, const char *key);
+
+/* ---- trace file ----
+ *
+ * Reads trace.json of a run directory: the operations, and the instants (failures, stalls). One
+ * event a line, so a trace of any length needs no memory; a line that is cut, as the last one of a
+ * run that was killed, is left out.
+ */
+
+struct trace_file {
+    uint64_t dropped; /* operations that the trace lacks */
+    json_t *instants; /* [[us, rank or -1, name, text]], at most 500 */
+};
+
+/* trace_file_fini is due. */
+void trace_file_read(struct trace_file *t, FILE *in, struct ops *ops);
+void trace_file_fini(struct trace_file *t);
+
+/* ---- flight records ----
+ *
+ * Reads the operations that the flight records of a failed run hold (diag/rank-N.record): the last
+ * ones of each rank. Times are those of each host's clock.
+ */
+
+/* Returns how many operations the records no longer have. */
+uint64_t flight_records_read(const struct evidence *e, struct ops *ops);
 
 #endif

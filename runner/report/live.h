@@ -15,6 +15,8 @@
 #include "diagnose/ranks.h"
 #include "report/console.h"
 
+#include <stddef.h>
+
 struct live_group {                                /* totals over all ranks */
     uint64_t operations, bytes;                    /* so far */
     uint64_t then_operations, then_bytes, then_ns; /* when the rates were computed */
@@ -64,5 +66,15 @@ uint32_t live_up(const struct live *l);
 
 /* Formats the line for a terminal of this width; public for tests. */
 void live_format(struct live *l, uint64_t now, size_t width, char *out, size_t size);
+
+/* ---- units ----
+ *
+ * Numbers as short texts for people, in the live line and the screen of `collrun top`.
+ */
+
+/* 1234567 -> "1.2 M" */
+void units_scaled(char *out, size_t size, double v);
+/* 200 -> "3m20s" */
+void units_duration(char *out, size_t size, double seconds);
 
 #endif

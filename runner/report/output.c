@@ -8,7 +8,6 @@
 #include "base/quote.h"
 
 #include "report/fold.h"
-#include "report/label.h"
 #include "report/report.h"
 #include "xalloc.h"
 

@@ -6,9 +6,10 @@
 
 #include "base/loop.h"
 #include "report/json_value.h"
-#include "report/verdict_json.h"
+#include "xalloc.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -125,4 +126,163 @@ json_t *result_json(const struct result *r, json_t *attempts)
     if (r->stragglers)
         json_object_update(o, r->stragglers);
     return o;
+}
+
+/* ---- the verdict ---- */
+
+static json_t *verdict_json_text(const char *text)
+{
+    return text && *text ? json_value_text(text) : json_null();
+}
+
+static json_t *verdict_json_calls(const struct verdict *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->ncalls; i++)
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o}", "ranks", ranks_json_set(&v->calls[i].ranks),
+                                        "call", json_value_text(v->calls[i].call)));
+    return list;
+}
+
+static json_t *verdict_json_waits(const struct verdict *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->nwaits; i++) {
+        const struct verdict_wait *w = &v->waits[i];
+        json_array_append_new(
+            list, json_pack("{s:o, s:o, s:o, s:o}", "ranks", ranks_json_set(&w->ranks), "group",
+                            json_value_text(w->group), "number",
+                            w->number ? json_integer((json_int_t)w->number) : json_null(), "for",
+                            ranks_json_set(&w->waited_for)));
+    }
+    return list;
+}
+
+static json_t *verdict_json_exception(const struct rank_exception *e)
+{
+    json_t *o = e ? json_pack("{s:o, s:o, s:o, s:o}", "type", json_value_text(e->type), "text",
+                              json_value_text(e->text), "file", verdict_json_text(e->file), "line",
+                              e->line ? json_integer(e->line) : json_null())
+                  : json_null();
+    if (e && e->thread[0])
+        json_object_set_new(o, "thread", json_value_text(e->thread));
+    return o;
+}
+
+static json_t *verdict_json_doing(const struct verdict *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->ndoing; i++)
+        json_array_append_new(list, json_pack("{s:i, s:o}", "rank", (int)v->doing[i].rank, "text",
+                                              json_value_text(v->doing[i].text)));
+    return list;
+}
+
+static json_t *verdict_json_warnings(const struct verdict *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->nwarnings; i++)
+        json_array_append_new(list, json_pack("{s:i, s:o}", "rank", (int)v->warnings[i].rank,
+                                              "text", json_value_text(v->warnings[i].text)));
+    return list;
+}
+
+json_t *verdict_json_network(const struct network_cut *cut)
+{
+    const struct network_fault *f = &cut->fault;
+    json_t *hosts = json_array();
+    for (int i = 0; i < 2 && cut->hosts[i]; i++)
+        json_array_append_new(hosts, json_value_text(cut->hosts[i]));
+    return json_pack("{s:o, s:i, s:s, s:i, s:b, s:f, s:I, s:i, s:i}", "hosts", hosts, "rank",
+                     (int)cut->rank, "address", f->address, "port", (int)f->port, "connected",
+                     !f->opening, "seconds", f->silent_s, "unacknowledged", (json_int_t)f->bytes,
+                     "retransmits", f->probed ? 0 : (int)f->attempts, "probes",
+                     f->probed ? (int)f->attempts : 0);
+}
+
+json_t *verdict_json(const struct verdict *v)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "class", json_string(verdict_class(v)));
+    json_object_set_new(o, "culprits", ranks_json_list(&v->culprits));
+    json_object_set_new(o, "suspects", ranks_json_list(&v->suspects));
+    json_object_set_new(o, "group", verdict_json_text(v->group));
+    json_object_set_new(o, "kind", verdict_json_text(v->kind));
+    json_object_set_new(o, "number",
+                        v->group && v->number ? json_integer((json_int_t)v->number) : json_null());
+    json_object_set_new(o, "field", verdict_json_text(v->field));
+    json_object_set_new(o, "calls", verdict_json_calls(v));
+    json_object_set_new(o, "waits", verdict_json_waits(v));
+    json_object_set_new(o, "exception", verdict_json_exception(v->exception));
+    if (v->ndoing)
+        json_object_set_new(o, "doing", verdict_json_doing(v));
+    if (v->network)
+        json_object_set_new(o, "network", verdict_json_network(v->network));
+    if (v->nwarnings)
+        json_object_set_new(o, "warnings", verdict_json_warnings(v));
+    json_object_set_new(o, "text",
+                        v->class == CAUSE_NONE ? json_null() : verdict_json_text(v->diag.text));
+    return o;
+}
+
+/* ---- stragglers ---- */
+
+static int stragglers_compare(const void *a, const void *b)
+{
+    const struct straggler_rank *x = *(const struct straggler_rank *const *)a;
+    const struct straggler_rank *y = *(const struct straggler_rank *const *)b;
+    if (x->last != y->last)
+        return x->last < y->last ? 1 : -1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static json_t *stragglers_rank(const struct straggler_group *g, const struct straggler_rank *r)
+{
+    return json_pack("{s:I, s:I, s:f, s:f}", "rank", (json_int_t)r->rank, "last",
+                     (json_int_t)r->last, "late_ms", (double)r->late_ns / 1e6 / (double)r->last,
+                     "cost", straggler_cost(g, (uint32_t)(r - g->ranks)));
+}
+
+static json_t *stragglers_ranks(const struct straggler_group *g)
+{
+    const struct straggler_rank **order = xcalloc(g->nranks + 1, sizeof(void *));
+    json_t *list = json_array();
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->nranks; i++) {
+        if (g->ranks[i].last)
+            order[n++] = &g->ranks[i];
+    }
+    qsort((void *)order, n, sizeof(void *), stragglers_compare);
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(list, stragglers_rank(g, order[i]));
+    free((void *)order);
+    return list;
+}
+
+json_t *stragglers_json(const struct straggler_list *list)
+{
+    json_t *groups = json_array(), *o = json_pack("{s:o}", "stragglers", groups);
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct straggler_sums *s = &list->items[i];
+        json_array_append_new(
+            groups, json_pack("{s:o, s:I, s:o}", "group", json_value_text(s->group), "compared",
+                              (json_int_t)s->sums.compared, "ranks", stragglers_ranks(&s->sums)));
+    }
+    if (list->left_out)
+        json_object_set_new(o, "stragglers_left_out", json_integer((json_int_t)list->left_out));
+    return o;
+}
+
+void stragglers_print(const struct straggler_list *list, FILE *out)
+{
+    struct straggler_finding f;
+    for (uint32_t i = 0; i < list->n; i++) {
+        if (straggler_find(&list->items[i].sums, &f))
+            fprintf(out,
+                    "collrun: rank %u was last in %.0f %% of the operations of group %s, %.1f ms "
+                    "late on average; that cost %.0f %% of the time\n",
+                    f.rank, 100.0 * (double)f.last / (double)f.compared, list->items[i].group,
+                    f.late_ms, 100.0 * f.cost);
+    }
 }

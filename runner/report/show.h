@@ -11,9 +11,6 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* "0-3,8-14:2" for ranks in any order that begins so. */
-const char *show_ranks(const struct desc_ranks *ranks, struct arena *arena);
-
 void show_plan(const struct desc *desc, struct arena *arena, FILE *out);
 void show_plan_json(const struct desc *desc, const struct job_strs *secrets, struct arena *arena,
                     FILE *out);

@@ -8,8 +8,7 @@
 #include "diagnose/deadlock.h"
 #include "diagnose/network_cut.h"
 #include "report/json_value.h"
-#include "report/ranks_json.h"
-#include "report/verdict_json.h"
+#include "report/result.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
 #include "prefix.h"
 #include "report/json_value.h"
 #include "report/show.h"
-#include "report/stragglers.h"
+#include "report/result.h"
 #include "run/hosts.h"
 #include "run/replace.h"
 #include "run/supervisor.h"

@@ -17,7 +17,7 @@
 #include "base/record_queue.h"
 #include "base/record_view.h"
 #include "diagnose/ranks.h"
-#include "report/diag_command.h"
+#include "report/evidence_json.h"
 
 #include <jansson.h>
 

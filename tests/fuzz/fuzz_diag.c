@@ -8,7 +8,7 @@
  */
 #include "base/buf.h"
 #include "fuzz/seed_record.h"
-#include "report/diag_command.h"
+#include "report/evidence_json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include "fuzz/seed_frames.h"
 #include "fuzz/seed_record.h"
 #include "report/top_json.h"
-#include "report/verdict_json.h"
+#include "report/result.h"
 #include "run/supervisor.h"
 #include "trace/writer.h"
 

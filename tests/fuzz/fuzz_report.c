@@ -5,7 +5,7 @@
  * "--file X" whose X is a letter of `files`. The oracles are the sanitizers, the time limit, and
  * "<i9", which the page itself does not have.
  */
-#include "html/html_command.h"
+#include "html/page.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * colours.
  */
 #include "base/quote.h"
-#include "report/top_screen.h"
+#include "report/top.h"
 
 #include <stdint.h>
 #include <stdio.h>

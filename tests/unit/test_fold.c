@@ -3,7 +3,6 @@
  * Folding of equal lines, with a simulated clock, and the labels of the ranks that wrote them.
  */
 #include "report/fold.h"
-#include "report/label.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

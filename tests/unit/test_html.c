@@ -5,7 +5,7 @@
  */
 #include "html/markup.h"
 #include "html/ops.h"
-#include "html/trace_file.h"
+#include "html/run_files.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -5,8 +5,7 @@
  */
 #include "report/evidence_json.h"
 #include "report/stall_report.h"
-#include "report/stragglers.h"
-#include "report/verdict_json.h"
+#include "report/result.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

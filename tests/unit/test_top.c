@@ -4,7 +4,7 @@
  */
 #include "base/quote.h"
 #include "report/top_json.h"
-#include "report/top_screen.h"
+#include "report/top.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
