@@ -18,7 +18,7 @@
 #define RUNNER_DIAGNOSE_AUDIT_H
 
 #include "base/wire.h"
-#include "diagnose/straggler_list.h"
+#include "diagnose/straggler.h"
 
 enum audit_difference {
     AUDIT_CALLS,    /* calls differ: kind, dtype, operator, root, count */
@@ -75,5 +75,14 @@ bool audit_find_destroyed(struct audit *a, struct audit_finding *out);
 bool audit_last(const struct audit *a, const char *group, struct straggler_finding *out);
 /* The groups that have compared operations. Only after the last audit_take. */
 const struct straggler_list *audit_stragglers(struct audit *a);
+
+/* ---- the text of a finding ----
+ *
+ * What an audit has found, for people:
+ *   rank 1 and ranks 0, 2-3 differ in operation 501 of group train; ...
+ */
+
+/* Sets `d` to MISMATCH. */
+void audit_text(const struct audit_finding *f, struct diag *d);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "base/call_text.h"
 #include "base/names.h"
-#include "diagnose/align_records.h"
+#include "diagnose/align.h"
 #include "diagnose/blame.h"
 
 #include <stdio.h>

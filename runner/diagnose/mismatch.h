@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The ranks to blame for calls that differ: of the records of all members the minority
- * (diagnose/align_records.h); without records, of the calls that the ranks are in; without either,
+ * (diagnose/align.h); without records, of the calls that the ranks are in; without either,
  * the ranks that the engine's error message names. The functions set culprits or suspects, calls,
  * field and the message of a verdict whose class and exit code are set.
  */

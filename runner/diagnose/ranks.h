@@ -6,16 +6,76 @@
 #ifndef RUNNER_DIAGNOSE_RANKS_H
 #define RUNNER_DIAGNOSE_RANKS_H
 
+#include "base/desc.h"
 #include "base/diag.h"
 #include "base/record_view.h"
 #include "base/wire.h"
-#include "diagnose/forming.h"
 #include "diagnose/snapshot.h"
 #include "diagnose/stacks.h"
-#include "diagnose/usage.h"
 #include "diagnose/wait_report.h"
 
 #include <sys/types.h>
+
+/* ---- usage ----
+ *
+ * What a rank uses, as its agent last measured it (USAGE): CPU, memory, and the durations of its
+ * operations in the last second, by group.
+ */
+
+struct usage_group {
+    char name[64]; /* of a formation of this group; a name may be there twice */
+    uint32_t operations;
+    uint64_t sum_ns, longest_ns; /* of their durations, from call to end */
+};
+
+struct rank_usage {             /* all zero: not known */
+    uint64_t cpu_us;            /* since the start of the process */
+    uint64_t memory;            /* bytes */
+    double cpu;                 /* CPUs that it used in the last second or so; -1: not known */
+    uint64_t before_us;         /* cpu_us, at before_ns */
+    uint64_t before_ns;         /* 0: none */
+    struct usage_group *groups; /* owned */
+    uint32_t n;
+};
+
+/* Decodes the payload of a USAGE frame. False: malformed; `u` is unchanged. */
+bool usage_read(struct rank_usage *u, const struct wire_frame *f, uint64_t now_ns);
+void usage_fini(struct rank_usage *u);
+
+/* ---- forming ----
+ *
+ * The waits of a rank for other members that are no operations, such as the creation of a group and
+ * collrun_finalize: the content of its FORMING frames.
+ */
+
+struct forming_wait {
+    enum wire_forming kind;
+    char name[64];             /* of the group; cut if it is longer */
+    struct desc_ranks members; /* owned; world ranks */
+    uint64_t since_ns;
+};
+
+struct rank_forming {
+    struct forming_wait *items; /* owned */
+    uint32_t n;
+    struct forming_wait last; /* the one that ended last; without members: none has */
+};
+
+/* Adds or removes the formation of a FORMING frame that has just arrived. False: malformed, or out
+ * of memory. */
+bool rank_forming_read(struct rank_forming *f, const struct wire_frame *frame, uint64_t now_ns);
+/* Adds a copy. */
+void rank_forming_add(struct rank_forming *f, const struct forming_wait *w);
+void rank_forming_fini(struct rank_forming *f); /* safe on a zeroed one */
+/* "the split of group world", "collrun_finalize" */
+const char *forming_text(enum wire_forming kind, const char *name, char *out, size_t size);
+/* Same kind, name and members, in the same order. */
+bool forming_is_same(const struct forming_wait *a, const struct forming_wait *b);
+/* The wait for the same formation; NULL: none. */
+const struct forming_wait *rank_forming_find(const struct rank_forming *f,
+                                             const struct forming_wait *like);
+
+/* ---- ranks ---- */
 
 struct rank_exception {                               /* that a program did not catch */
     char type[128], text[512], file[256], thread[64]; /* thread "": it ended the program */

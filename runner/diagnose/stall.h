@@ -27,6 +27,9 @@
 #include "base/desc.h"
 #include "diagnose/ranks.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /* ---- what is remembered between STATUS frames ---- */
 
 struct stall_slot { /* the operations of one kind, collectives or messages, in one group */
@@ -101,5 +104,40 @@ void stall_fini(struct stall *s);
 /* The wait in which others miss `rank`, the oldest; NULL: none. */
 const struct stall_wait *stall_wait_for(const struct stall *s, uint32_t rank);
 bool stall_has(const uint32_t *ranks, uint32_t n, uint32_t rank);
+
+/* ---- episodes ----
+ *
+ * What is remembered about the stalls of each group: whether it waits now, and how many stalls have
+ * passed. A job may form any number of groups under new names: of more than STALL_EPISODES_MAX,
+ * those that have not waited for the longest time are forgotten.
+ */
+
+enum { STALL_EPISODES_MAX = 1024 };
+
+struct json_t;
+
+struct stall_episode { /* of the oldest wait of one kind in one group */
+    struct stall_episode *next;
+    char scope[64];
+    bool messages;
+    uint64_t number; /* of the operation; 0: nothing waits */
+    uint64_t since_ns;
+    uint64_t report_ns;    /* the age at which it is reported next */
+    unsigned passed;       /* stalls of this group that were reported and have passed */
+    struct json_t *report; /* of the last block; NULL: not reported. The caller frees it. */
+    bool present;
+};
+
+struct stall_episodes { /* all zero: none */
+    struct stall_episode *first;
+    uint32_t n;
+    uint64_t left_out; /* groups that were forgotten */
+};
+
+/* Returns the episode of a group, a new one if it has none. `scope` has 64 bytes. */
+struct stall_episode *stall_episodes_get(struct stall_episodes *e, const char *scope,
+                                         bool messages);
+/* Frees all; reports must have been freed. */
+void stall_episodes_fini(struct stall_episodes *e);
 
 #endif

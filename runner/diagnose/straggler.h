@@ -48,9 +48,6 @@ void straggler_init(struct straggler_group *g, uint32_t nranks);
 void straggler_fini(struct straggler_group *g); /* safe on a zeroed one */
 /* Member i called operation `number` at called_ns[i]; all are times of one clock. */
 void straggler_add(struct straggler_group *g, uint64_t number, const uint64_t *called_ns);
-/* Adds what another formation of the group has compared. Both list the same members in
- * the same order. */
-void straggler_merge(struct straggler_group *g, const struct straggler_group *other);
 /* The cost of member i, 0 to 1. */
 double straggler_cost(const struct straggler_group *g, uint32_t i);
 /* True if one rank was last in more than half of the operations, at least twice as often as any
@@ -58,5 +55,33 @@ double straggler_cost(const struct straggler_group *g, uint32_t i);
  * Fewer operations than STRAGGLER_MIN_COMPARED, or less than STRAGGLER_MIN_LATE_NS in all, do not
  * count. */
 bool straggler_find(const struct straggler_group *g, struct straggler_finding *out);
+
+/* ---- of all groups ----
+ *
+ * What has been counted about stragglers (straggler.h) in each group of a job. Formations of one
+ * name and the same members count as one group. A job may form any number of groups under new
+ * names: of more than STRAGGLER_LIST_MAX, those that ended longest ago are left out.
+ */
+
+enum { STRAGGLER_LIST_MAX = 1024 };
+
+struct straggler_sums {
+    char *group;                 /* its name; owned */
+    struct straggler_group sums; /* in the order of ranks */
+    uint64_t ended;              /* the n-th formation that ended */
+};
+
+struct straggler_list {           /* all zero: empty */
+    struct straggler_sums *items; /* owned */
+    uint32_t n;
+    uint64_t ended;    /* formations */
+    uint64_t left_out; /* groups */
+};
+
+void straggler_list_fini(struct straggler_list *list);
+/* A formation has ended. Moves what it has compared to the list; `own` is then empty. Without
+ * memory for it, it is lost. */
+void straggler_list_take(struct straggler_list *list, const char *group,
+                         struct straggler_group *own);
 
 #endif

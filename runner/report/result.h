@@ -20,7 +20,7 @@
 #define RUNNER_REPORT_RESULT_H
 
 #include "base/desc.h"
-#include "diagnose/straggler_list.h"
+#include "diagnose/straggler.h"
 #include "diagnose/verdict.h"
 
 #include <jansson.h>

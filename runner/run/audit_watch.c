@@ -2,7 +2,7 @@
 #include "run/audit_watch.h"
 
 #include "base/exit_codes.h"
-#include "diagnose/audit_text.h"
+#include "diagnose/audit.h"
 
 /* What a rank needs to end after MISMATCH, such as for the traceback of Python. */
 #define AUDIT_WATCH_REPORTED_NS 250000000ull

@@ -5,7 +5,7 @@
 #include "build_id.h"
 #include "report/json_value.h"
 #include "report/output.h"
-#include "run/hosts.h"
+#include "run/run_state.h"
 
 #include <stdio.h>
 #include <string.h>

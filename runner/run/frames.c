@@ -7,7 +7,7 @@
 #include "diagnose/mismatch.h"
 #include "diagnose/policy.h"
 #include "report/json_value.h"
-#include "run/hosts.h"
+#include "run/run_state.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -10,16 +10,15 @@
  *    share a group with it are notified.
  *  - A mismatch that one message of a collective has shown stops it a moment later: the other
  *    members call the collective meanwhile, and their calls tell who is wrong.
- *  - A time-out stops it after a look at the ranks that are late (run/last_look.h).
+ *  - A time-out stops it after a look at the ranks that are late (run/stall_monitor.h).
  */
 #ifndef RUNNER_RUN_FRAMES_H
 #define RUNNER_RUN_FRAMES_H
 
 #include "run/audit_watch.h"
-#include "run/command_limits.h"
 #include "run/command_watch.h"
-#include "run/last_look.h"
 #include "run/phases.h"
+#include "run/stall_monitor.h"
 #include "run/stdin_feed.h"
 
 struct frames {

@@ -4,7 +4,7 @@
 #include "base/exit_codes.h"
 #include "base/names.h"
 #include "base/rank_list.h"
-#include "run/hosts.h"
+#include "run/run_state.h"
 #include "xalloc.h"
 
 #include <signal.h>

@@ -8,8 +8,8 @@
 #ifndef RUNNER_RUN_PHASES_H
 #define RUNNER_RUN_PHASES_H
 
-#include "run/last_look.h"
 #include "run/liveness.h"
+#include "run/stall_monitor.h"
 
 struct phases {
     struct run_state *run;

@@ -11,6 +11,8 @@
 #include "report/report.h"
 #include "spec/job.h"
 
+#include <stdio.h>
+
 struct run_options {
     const struct report *report; /* where and how errors are printed */
     bool quiet, verbose;

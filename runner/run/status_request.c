@@ -2,7 +2,7 @@
 #include "run/status_request.h"
 
 #include "base/rank_list.h"
-#include "run/hosts.h"
+#include "run/run_state.h"
 
 #include <stdlib.h>
 #include <string.h>

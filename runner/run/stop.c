@@ -3,7 +3,7 @@
 
 #include "base/names.h"
 #include "base/wire_fields.h"
-#include "run/hosts.h"
+#include "run/run_state.h"
 
 #include <signal.h>
 #include <stdio.h>

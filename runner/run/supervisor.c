@@ -2,7 +2,7 @@
 #include "run/supervisor.h"
 
 #include "base/exit_codes.h"
-#include "run/hosts.h"
+#include "run/run_state.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/top_server.h"
 
-#include "run/hosts.h"
+#include "run/run_state.h"
 
 #include <errno.h>
 #include <fcntl.h>

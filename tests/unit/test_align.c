@@ -7,7 +7,7 @@
  */
 #include "base/buf.h"
 #include "base/record_queue.h"
-#include "diagnose/align_records.h"
+#include "diagnose/align.h"
 #include "diagnose/verdict.h"
 
 #include <setjmp.h>

@@ -8,7 +8,7 @@
  * - Once all ranks have sent their last 64 marks at nearly the same number, a difference among them
  *   is found, with its exact number.
  */
-#include "diagnose/audit_text.h"
+#include "diagnose/audit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

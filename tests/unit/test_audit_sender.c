@@ -7,7 +7,6 @@
 #include "base/loop.h"
 #include "base/record_queue.h"
 #include "diagnose/audit.h"
-#include "diagnose/audit_text.h"
 #include "diagnose/host_clock.h"
 
 #include <setjmp.h>

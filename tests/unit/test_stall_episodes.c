@@ -3,7 +3,7 @@
  * What is remembered about the stalls of groups is bounded: groups that do not wait are forgotten,
  * those that wait and those with a report are not.
  */
-#include "diagnose/stall_episodes.h"
+#include "diagnose/stall.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * Which rank is last, how often and by how much; which rank is named; and the list of the groups of
  * a job, which is bounded.
  */
-#include "diagnose/straggler_list.h"
+#include "diagnose/straggler.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
