@@ -13,8 +13,8 @@
 #include "base/base64.h"
 #include "fuzz/seed_frames.h"
 #include "fuzz/seed_record.h"
-#include "report/top_json.h"
 #include "report/result.h"
+#include "report/top_json.h"
 #include "run/supervisor.h"
 #include "trace/writer.h"
 

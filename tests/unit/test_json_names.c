@@ -4,8 +4,8 @@
  * objects of result.json and diag/evidence.json: no member is lost.
  */
 #include "report/evidence_json.h"
-#include "report/stall_report.h"
 #include "report/result.h"
+#include "report/stall_report.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * The state of a job as JSON, and the screen of `collrun top` that is drawn of it.
  */
 #include "base/quote.h"
-#include "report/top_json.h"
 #include "report/top.h"
+#include "report/top_json.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
