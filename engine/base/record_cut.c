@@ -412,19 +412,20 @@ static uint32_t cut_number(const struct cut_source *s, uint32_t tid)
     return 0;
 }
 
-/* A handler may leave the call by longjmp, send a message, or wake a thread. Other signals end the
- * process, or are raised by the thread itself. */
+/* A handler may leave the call by longjmp, send a message, or wake a thread, and any process may
+ * send its signal. The kernel raises the synchronous ones in the thread that causes them, and a
+ * blocked thread does not; SIGCHLD needs a child. */
 static bool cut_is_interruptible(const struct cut_source *s)
 {
-    const int few[] = {SIGALRM, SIGVTALRM, SIGPROF, SIGPOLL, SIGUSR1, SIGUSR2};
+    static const int synchronous[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
+                                      SIGABRT, SIGTRAP, SIGSYS, SIGPIPE};
     uint64_t caught =
         s->second.caught & ~atomic_load_explicit(&cut_head(s)->harmless, memory_order_relaxed);
-    uint64_t mask = ~((UINT64_C(1) << (SIGRTMIN - 1)) - 1);
-    for (size_t i = 0; i < sizeof few / sizeof few[0]; i++)
-        mask |= UINT64_C(1) << (few[i] - 1);
-    if (s->second.children)
-        mask |= UINT64_C(1) << (SIGCHLD - 1);
-    return (caught & mask) && RECORD_RULE(CAUGHT_SIGNALS);
+    for (size_t i = 0; i < sizeof synchronous / sizeof synchronous[0]; i++)
+        caught &= ~(UINT64_C(1) << (synchronous[i] - 1));
+    if (!s->second.children)
+        caught &= ~(UINT64_C(1) << (SIGCHLD - 1));
+    return caught && RECORD_RULE(CAUGHT_SIGNALS);
 }
 
 static void cut_add_threads(const struct cut_source *s, struct record_cut *out)
@@ -442,8 +443,10 @@ static void cut_add_threads(const struct cut_source *s, struct record_cut *out)
                         !RECORD_RULE(OUTSIDE_ACTS)))
             continue;
         struct record_cut_thread *t = &out->threads[out->nthreads++];
-        *t = (struct record_cut_thread){
-            .number = (uint16_t)number, .tid = task->tid, .calls = !funneled || task->tid == init};
+        *t = (struct record_cut_thread){.number = (uint16_t)number,
+                                        .tid = task->tid,
+                                        .word = number ? s->words[number] : 0,
+                                        .calls = !funneled || task->tid == init};
         if (inside)
             cut_add_call(s, out, number, t);
         if (interruptible)
@@ -476,6 +479,7 @@ bool record_cut_take(const struct record_view *v, bool ended, record_survey_fn *
     /* A thread without a slot calls, and is not seen. */
     if (!cut_is_still(&s, ended, survey, ctx) || (s.lost & RECORD_LOST_THREADS) || !written)
         return !arena_failed(arena);
+    out->tap = atomic_load_explicit(&head->tap, memory_order_relaxed);
     out->lost = s.lost;
     out->epoch = s.epoch;
     out->forgotten = atomic_load_explicit(&head->forgotten, memory_order_relaxed);

@@ -77,8 +77,9 @@ struct record_cut_thread {
     enum record_mode mode;
     uint16_t number; /* 0: it has never called */
     uint32_t tid;
-    bool calls; /* it may call, at its thread level; else it can only wake others */
-    bool cut;   /* it also waits for requests that are not listed */
+    uint32_t word; /* record_thread.word: it differs after each call */
+    bool calls;    /* it may call, at its thread level; else it can only wake others */
+    bool cut;      /* it also waits for requests that are not listed */
     uint32_t nops;
     const struct record_cut_op *ops;
     uint64_t since_ns, timeout_ns /* 0: none */, site;
@@ -101,9 +102,10 @@ struct record_cut_channel {
 
 struct record_cut {
     enum record_cut_state state;
-    uint32_t rank, epoch, lost; /* enum record_lost */
-    uint64_t forgotten;         /* groups that the rank knew, and of which nothing is left */
-    uint64_t takes;             /* messages received */
+    uint32_t rank, epoch;
+    uint32_t tap, lost; /* enum record_tap, enum record_lost */
+    uint64_t forgotten; /* groups that the rank knew, and of which nothing is left */
+    uint64_t takes;     /* messages received */
     struct record_cut_thread *threads;
     struct record_cut_group *groups;     /* by id, ascending */
     struct record_cut_channel *channels; /* by group, peer, folded and tag, ascending */

@@ -462,6 +462,7 @@ static void rank_map_record(struct rank_proc *p, int record)
     if (!p->record)
         return;
     p->record_len = record_len(p->record);
+    task_survey_init(&p->survey, p->record, record);
     p->record->timed = p->agent->desc.trace || p->agent->desc.run_dir[0];
 }
 

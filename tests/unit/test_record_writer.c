@@ -390,6 +390,10 @@ static void sleepers_and_signals_decide_what_a_thread_is(void **state)
     assert_int_equal(take().threads[1].role, RECORD_CUT_ASLEEP); /* there are no children */
     process.children = true;
     assert_int_equal(take().threads[1].role, RECORD_CUT_ACTOR);
+    process.caught = UINT64_C(1) << (SIGTERM - 1); /* any process may send it */
+    assert_int_equal(take().threads[1].role, RECORD_CUT_ACTOR);
+    process.caught = UINT64_C(1) << (SIGSEGV - 1); /* a blocked thread does not raise it */
+    assert_int_equal(take().threads[1].role, RECORD_CUT_ASLEEP);
 }
 
 static void a_rank_that_was_killed_while_it_left_may_have_received(void **state)

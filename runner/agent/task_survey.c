@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * /proc/PID/task: of each thread, `syscall` is "NUMBER ARGUMENTS..." in hexadecimal while it sleeps
+ * in one, and the third number of `schedstat` counts the time slices that it has had.
+ */
+#include "agent/task_survey.h"
+
+#include "agent/tree.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { TASK_SURVEY_STATUS = 4096, TASK_SURVEY_TASKS = 1 << 16 };
+
+void task_survey_init(struct task_survey *s, const struct record_head *record, int fd)
+{
+    struct stat st;
+    *s = (struct task_survey){.record = record};
+    if (fstat(fd, &st) == 0)
+        s->file = st.st_ino;
+}
+
+/* ---- the process ---- */
+
+struct task_survey_process {
+    char state;
+    uint32_t nthreads;
+    uint64_t started;
+};
+
+/* The name in /proc/PID/stat may hold anything, so it is skipped from its end. */
+static bool task_survey_read_process(pid_t pid, struct task_survey_process *p)
+{
+    char text[1024];
+    tree_read_file(pid, "stat", text, sizeof text);
+    const char *after = strrchr(text, ')');
+    /* The fields: state, then 16 others, then the number of threads, one more, and the start. */
+    return after && sscanf(after + 1,
+                           " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                           "%" SCNu32 " %*s %" SCNu64,
+                           &p->state, &p->nthreads, &p->started) == 3;
+}
+
+/* True if a mapping of the process is the memory of the record: "FROM-TO rw-s 0 DEVICE INODE PATH".
+ */
+static bool task_survey_has_record(pid_t pid, uint64_t file)
+{
+    char path[32], line[512];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && !found && fgets(line, sizeof line, f)) {
+        uint64_t inode;
+        found = strstr(line, "/memfd:collrun-record") &&
+                sscanf(line, "%*s %*s %*s %*s %" SCNu64, &inode) == 1 && inode == file;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* Looks at the mappings of a process once: a number that is used again has another start. */
+static bool task_survey_is_writer(struct task_survey *s, pid_t pid, uint64_t started)
+{
+    if (s->pid == pid && s->started == started)
+        return true;
+    if (!task_survey_has_record(pid, s->file))
+        return false;
+    s->pid = pid;
+    s->started = started;
+    return true;
+}
+
+/* ---- one thread ---- */
+
+struct task_survey_look { /* at one process */
+    pid_t pid;
+    bool engine; /* the engine writes the record */
+    bool called; /* the kernel or a driver may call back; valid once `looked` */
+    bool looked;
+    uint64_t opened; /* signals that some thread does not block */
+    bool children;
+    struct record_survey *out;
+};
+
+static size_t task_survey_read(const struct task_survey_look *l, uint32_t tid, const char *name,
+                               char *text, size_t size)
+{
+    char path[48];
+    snprintf(path, sizeof path, "task/%" PRIu32 "/%s", tid, name);
+    return tree_read_file(l->pid, path, text, size);
+}
+
+/* True if this address is mapped privately, so no other process can use a futex there. */
+static bool task_survey_is_private(pid_t pid, unsigned long address)
+{
+    char path[32], line[512];
+    bool private = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long from, to;
+        char rights[8];
+        if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && address >= from &&
+            address < to) {
+            private = rights[3] == 'p';
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+    return private;
+}
+
+static bool task_survey_calls_back(const char *target)
+{
+    static const char *const quiet[] = {"/dev/null", "/dev/zero",    "/dev/full", "/dev/random",
+                                        "/dev/tty",  "/dev/urandom", "/dev/pts/", "/dev/shm/",
+                                        "/dev/ptmx", "/dev/console"};
+    if (strstr(target, "[io_uring]"))
+        return true;
+    bool device = strncmp(target, "/dev/", 5) == 0;
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
+        device = device && strncmp(target, quiet[i], strlen(quiet[i])) != 0;
+    return device;
+}
+
+/* An io_uring may wake a futex after a time-out or a read; the driver of a GPU calls functions of
+ * the program. */
+static bool task_survey_is_called(struct task_survey_look *l)
+{
+    const struct dirent *entry;
+    char path[32];
+    if (l->looked)
+        return l->called;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)l->pid);
+    DIR *dir = opendir(path);
+    l->looked = true;
+    l->called = !dir;
+    while (dir && !l->called && (entry = readdir(dir))) {
+        char target[256];
+        ssize_t n = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = '\0';
+        l->called = task_survey_calls_back(target);
+    }
+    if (dir)
+        closedir(dir);
+    return l->called;
+}
+
+/* `text` is that of `syscall`: "running", or "NUMBER ARG0 ... ARG5 SP PC". */
+static enum record_task_state task_survey_call_state(struct task_survey_look *l, const char *text)
+{
+    long number;
+    unsigned long address, op, value, timeout;
+    if (sscanf(text, "%ld %lx %lx %lx %lx", &number, &address, &op, &value, &timeout) != 5 ||
+        number != SYS_futex)
+        return RECORD_TASK_RUNS;
+    const unsigned long command = op & ~(unsigned long)(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
+    if (command != FUTEX_WAIT && command != FUTEX_WAIT_BITSET)
+        return RECORD_TASK_RUNS;
+    if (!(op & FUTEX_PRIVATE_FLAG) && !task_survey_is_private(l->pid, address))
+        return RECORD_TASK_RUNS;
+    if (task_survey_is_called(l))
+        return RECORD_TASK_RUNS;
+    return timeout ? RECORD_TASK_TIMED : RECORD_TASK_SLEEPS;
+}
+
+static bool task_survey_is_of_engine(const struct task_survey_look *l, uint32_t tid)
+{
+    char name[32];
+    return l->engine && task_survey_read(l, tid, "comm", name, sizeof name) &&
+           strncmp(name, "collrun/", strlen("collrun/")) == 0;
+}
+
+static const char *task_survey_field(const char *status, const char *name)
+{
+    const char *at = strstr(status, name);
+    return at ? at + strlen(name) + strspn(at + strlen(name), " \t") : NULL;
+}
+
+enum task_survey_found { TASK_SURVEY_FAILED, TASK_SURVEY_ENDED, TASK_SURVEY_READ };
+
+/* A thread that has slept and run in between has one slice more: so the slices are read before the
+ * call, which is listed only while the thread has no CPU. Its state is read last: a stopped thread
+ * shows the call in which the signal met it. */
+static enum task_survey_found task_survey_read_task(struct task_survey_look *l, uint32_t tid,
+                                                    struct record_task *task)
+{
+    char slices[128], call[256], status[TASK_SURVEY_STATUS];
+    *task = (struct record_task){.tid = tid, .state = RECORD_TASK_RUNS};
+    if (!task_survey_read(l, tid, "schedstat", slices, sizeof slices) ||
+        sscanf(slices, "%*u %*u %" SCNu64, &task->slices) != 1)
+        return TASK_SURVEY_FAILED;
+    const bool called = task_survey_read(l, tid, "syscall", call, sizeof call) != 0;
+    task_survey_read(l, tid, "status", status, sizeof status);
+    const char *state = task_survey_field(status, "\nState:"),
+               *tracer = task_survey_field(status, "\nTracerPid:"),
+               *blocked = task_survey_field(status, "\nSigBlk:"),
+               *caught = task_survey_field(status, "\nSigCgt:");
+    if (!state || !tracer || !blocked || !caught)
+        return TASK_SURVEY_FAILED;
+    if (*state == 'Z' || *state == 'X')
+        return TASK_SURVEY_ENDED;
+    if (!called || atoi(tracer) != 0)
+        return TASK_SURVEY_FAILED;
+    l->opened |= ~strtoull(blocked, NULL, 16);
+    l->out->caught = strtoull(caught, NULL, 16);
+    if (task_survey_is_of_engine(l, tid))
+        task->state = RECORD_TASK_INERT;
+    else if (*state == 'S' && task->slices)
+        task->state = task_survey_call_state(l, call);
+    return TASK_SURVEY_READ;
+}
+
+/* Children are listed by the thread that has made them. A kernel without these lists does not say
+ * that there are none. */
+static void task_survey_read_children(struct task_survey_look *l, uint32_t tid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task/%" PRIu32 "/children", (int)l->pid, tid);
+    FILE *f = l->children ? NULL : fopen(path, "re");
+    if (f && fgetc(f) == EOF) {
+        fclose(f);
+        return;
+    }
+    l->children = true;
+    if (f)
+        fclose(f);
+}
+
+/* ---- all threads ---- */
+
+static bool task_survey_list(pid_t pid, struct arena *arena, uint32_t most,
+                             struct record_survey *out)
+{
+    const struct dirent *entry;
+    char path[32];
+    struct record_task *tasks = arena_calloc(arena, most, sizeof *tasks);
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = tasks ? opendir(path) : NULL;
+    bool fits = dir != NULL;
+    while (fits && (entry = readdir(dir))) {
+        const uint32_t tid = (uint32_t)strtoul(entry->d_name, NULL, 10);
+        if (!tid)
+            continue;
+        fits = out->ntasks < most;
+        if (fits)
+            tasks[out->ntasks++].tid = tid;
+    }
+    if (dir)
+        closedir(dir);
+    out->tasks = tasks;
+    return fits;
+}
+
+/* A thread that ends while the kernel lists them may hide others. The number of threads after the
+ * list, of which each was alive when it was looked at later, shows that none is hidden. */
+static bool task_survey_read_tasks(struct task_survey_look *l, struct arena *arena,
+                                   uint32_t nthreads)
+{
+    struct record_survey *out = l->out;
+    struct task_survey_process after;
+    uint32_t n = 0;
+    if (!task_survey_list(l->pid, arena, nthreads, out) || out->ntasks != nthreads)
+        return false;
+    struct record_task *tasks = arena_calloc(arena, nthreads, sizeof *tasks);
+    for (uint32_t i = 0; tasks && i < nthreads; i++) {
+        const uint32_t tid = out->tasks[i].tid;
+        const enum task_survey_found found = task_survey_read_task(l, tid, &tasks[n]);
+        if (found == TASK_SURVEY_FAILED)
+            return false;
+        if (found == TASK_SURVEY_ENDED)
+            continue;
+        n++;
+        if (out->caught >> (SIGCHLD - 1) & 1)
+            task_survey_read_children(l, tid);
+    }
+    out->tasks = tasks;
+    out->ntasks = n;
+    return tasks && task_survey_read_process(l->pid, &after) && after.nthreads == nthreads;
+}
+
+bool task_survey_take(void *ctx, struct arena *arena, struct record_survey *out)
+{
+    struct task_survey *s = ctx;
+    struct task_survey_process process;
+    const struct record_head *head = s->record;
+    struct task_survey_look look = {
+        .pid = (pid_t)atomic_load_explicit(&head->pid, memory_order_relaxed),
+        .engine = atomic_load_explicit(&head->tap, memory_order_relaxed) == RECORD_TAP_ENGINE,
+        .out = out};
+    *out = (struct record_survey){0};
+    if (look.pid <= 0 || !task_survey_read_process(look.pid, &process) || process.state == 'Z' ||
+        process.state == 'X' || process.nthreads > TASK_SURVEY_TASKS ||
+        !task_survey_is_writer(s, look.pid, process.started) ||
+        !task_survey_read_tasks(&look, arena, process.nthreads))
+        return false;
+    out->caught &= look.opened;
+    out->children = look.children;
+    return true;
+}
