@@ -58,7 +58,7 @@ struct rank_proc {
     struct rank_stdin in;
     struct record_head *record; /* what it is doing; shared with it; NULL: not known */
     size_t record_len;          /* bytes */
-    struct task_survey survey;       /* of the process that writes it */
+    struct task_survey survey;  /* of the process that writes it */
     struct rank_mask *masks;    /* of the kinds of memory that the job has devices of */
     uint32_t nmasks;
     const char *devices; /* their ids, with commas */
