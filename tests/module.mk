@@ -28,7 +28,7 @@ $(B)/tests/test_shm_segment: $(B)/obj/backends/shm/transport/segment.c.o
 $(B)/tests/test_shm_spread: $(B)/obj/backends/shm/transport/spread.c.o
 $(B)/tests/test_shm_cma: $(call obj,backends/shm/group.c backends/shm/transport/cma.c backends/shm/transport/doorbell.c)
 # Without the archives: engine/base has a struct conn, too.
-$(B)/tests/test_tcp_conn: $(call obj,tests/unit/test_tcp_conn.c backends/tcp/conn.c backends/tcp/conn_read.c backends/tcp/landing.c backends/tcp/outbox.c)
+$(B)/tests/test_tcp_conn: $(call obj,tests/unit/test_tcp_conn.c backends/tcp/conn.c)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka

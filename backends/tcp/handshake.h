@@ -13,10 +13,20 @@
 #ifndef TCP_HANDSHAKE_H
 #define TCP_HANDSHAKE_H
 
-#include "mac.h"
-
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
+
+/* ---- codes of messages ----
+ *
+ * The message authentication code of the handshake: SipHash-2-4 (Aumasson and Bernstein, 2012), a
+ * keyed hash for short inputs. The key never crosses the wire.
+ */
+
+enum { MAC_KEY_LEN = 16 };
+
+/* ---- the handshake ---- */
 
 /* What a process publishes. */
 struct handshake_address {

@@ -10,7 +10,6 @@
  *   have acknowledged all that it has sent: closing a socket that has unread data drops what is
  *   still on its way.
  */
-#include "dial.h"
 #include "listener.h"
 #include "peers.h"
 

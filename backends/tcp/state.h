@@ -4,9 +4,8 @@
  *
  *   link.c       life, packets, puts, progress, waiting
  *   peers.c      connections and losses of peers
- *   dial.c       outgoing connections until they are open
- *   listener.c   incoming connections until they are open
- *   conn.c, conn_read.c   open connections
+ *   listener.c   connections until they are open, in both directions
+ *   conn.c       open connections
  *
  * Two epoll instances: `io.epoll_fd` has the open connections, and is polled by the thread that
  * makes progress; `serve_fd` has the listener and the handshakes, and belongs to the service thread
@@ -24,7 +23,7 @@ enum {
     LINK_SOCKETS_MAX = 8,     /* to one peer, each way */
     LINK_UNKNOWN_MAX = 64,    /* connections without a HELLO */
     LINK_HANDSHAKE_MS = 5000, /* until HELLO */
-    LINK_CONNECT_MS = 15000,  /* until a connection is open; see dial.h */
+    LINK_CONNECT_MS = 15000,  /* until a connection is open; see listener.h */
     LINK_SILENCE_MS = 12000,  /* sent data without an acknowledgement */
     LINK_TICK_MS = 2000,      /* how often the service thread looks at the clock */
     LINK_PEER_NAME_LEN = 64

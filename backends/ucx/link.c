@@ -8,11 +8,10 @@
  *   worker has to be armed again.
  * - Connections need no listener of this process: UCX accepts them in its progress.
  */
-#include "devices.h"
+#include "library.h"
 #include "packet.h"
 #include "peer.h"
 #include "put.h"
-#include "silence.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -5,10 +5,31 @@
 #ifndef UCX_PEER_H
 #define UCX_PEER_H
 
+#include "library.h"
 #include "state.h"
 
-/* The peer with this rank in the job, made if it is not known; NULL: out of memory. */
-struct link_peer *peer_get(struct link *link, uint32_t world_rank);
+#include <stdbool.h>
+
+/* ---- silence ----
+ *
+ * A silent cut of the network under UCX's TCP transport, which waits for as long as the kernel
+ * retransmits (a quarter of an hour). RDMA transports report one themselves.
+ *
+ * - The kernel lists the sockets of UCX as targets of the worker's epoll descriptor.
+ * - One with data that is not acknowledged, of a host that has sent nothing for a while, is shut
+ *   down; UCX then reports its peer as lost. A stopped process is not: its host acknowledges.
+ * - So is one that has not come up for as long.
+ */
+
+struct link;
+struct link_peer;
+
+/* Looks at all connections, at most every SILENCE_TICK_MS; true if it did. With the lock of the
+ * endpoint. */
+enum { SILENCE_TICK_MS = 2000 };
+bool silence_check(struct link *link);
+
+/* ---- peers ---- */
 
 /* The endpoint, connected now if it was not; NULL: the peer is lost. */
 ucp_ep_h peer_ep(struct link_peer *peer);

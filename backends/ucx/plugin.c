@@ -5,7 +5,6 @@
  */
 #include "backend.h"
 #include "coll/net_coll.h"
-#include "devices.h"
 #include "library.h"
 #include "p2p.h"
 

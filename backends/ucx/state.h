@@ -34,7 +34,7 @@ struct link_peer {
     bool opened; /* else only packets of it have arrived */
     char name[96];
     char host[INET6_ADDRSTRLEN]; /* its address */
-    char silent[256];            /* what silence.h knows of a connection there; or "" */
+    char silent[256];            /* what peer.h knows of a connection there; or "" */
     void *cookie;
     void *address; /* of its worker, UCX's own format */
     uint8_t secret[UCX_SECRET_LEN];
@@ -70,7 +70,7 @@ struct link {
     struct link_put *puts, *sent; /* in flight; complete, and their upcall is due */
 
     int worker_fd, wake_fd, rouse_fd;
-    uint64_t next_check_ms; /* of silence.h */
+    uint64_t next_check_ms; /* of peer.h */
     bool has_packets;       /* some have arrived during this progress */
     uint32_t idle;          /* how often progress has found nothing, in a row */
     atomic_bool armed;      /* worker_fd becomes readable with the next event */

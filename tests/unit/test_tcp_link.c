@@ -4,7 +4,6 @@
  * behind a long packet before its place was known is not forgotten, and the service thread, which
  * is woken for it, sleeps again.
  */
-#include "../../backends/tcp/dial.h"
 #include "../../backends/tcp/listener.h"
 #include "../../backends/tcp/peers.h"
 #include "unit/emulated.h"
