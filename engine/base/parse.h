@@ -11,6 +11,9 @@
 #include "base/arena.h"
 #include "base/diag.h"
 
+#include <stddef.h>
+#include <stdint.h>
+
 /* The YAML 1.2 core schema: [-+]?[0-9]+, 0o17, 0x1F; decimal floats, .inf, .nan; true True TRUE
  * false False FALSE. parse_float takes an integer, too. */
 int parse_int(const char *s, int64_t *out, struct diag *d);
@@ -63,5 +66,13 @@ const char *format_duration(uint64_t ns, char out[32]);
 const char *format_size(uint64_t bytes, char out[32]);
 /* "+0.3 ms", "-12.0 ms": by how much a clock is ahead. */
 const char *format_offset(int64_t ns, char out[32]);
+
+/* ---- lists of ranks ----
+ *
+ * A list of ranks in messages.
+ */
+
+/* "3, 5-7 and 9": ranks in ascending order as a list of ranges, truncated after a few of them. */
+void rank_list_format(char *out, size_t size, const uint32_t *ranks, uint32_t n);
 
 #endif

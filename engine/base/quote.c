@@ -5,9 +5,13 @@
  */
 #include "base/quote.h"
 
+#include "base/arena.h"
+
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static size_t quote_sequence_len(unsigned char lead)
@@ -128,4 +132,27 @@ const char *quote(const char *s, char out[QUOTE_SIZE])
     }
     snprintf(out + used, QUOTE_SIZE - used, "%s\"", pos < len ? "..." : "");
     return out;
+}
+
+/* ---- a stream to a text ---- */
+
+FILE *text_stream_open(char **text, size_t *len)
+{
+    *text = NULL;
+    *len = 0;
+    errno = 0;
+    return memory_checked(open_memstream(text, len));
+}
+
+bool text_stream_close(FILE *stream, char **text)
+{
+    bool whole = stream && !ferror(stream);
+    whole = stream && fclose(stream) == 0 && whole && *text && errno != ENOMEM;
+    if (whole)
+        return true;
+    if (stream)
+        memory_lacking();
+    free(*text);
+    *text = NULL;
+    return false;
 }

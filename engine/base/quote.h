@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { QUOTE_SIZE = 96, QUOTE_WORD = 12 }; /* of a text; of one character, or its escape */
 
@@ -40,5 +41,18 @@ size_t utf8_clean(char *out, size_t size, const char *text, size_t len);
 /* The end of a text was cut, because `buf` has only `size` (at least 8) bytes: "..." replaces the
  * last ones, and all of a character that this would cut. */
 void utf8_mark_cut(char *buf, size_t size);
+
+/* ---- a stream to a text ----
+ *
+ * A stream whose output becomes a text in memory: open_memstream, but for what glibc does when it
+ * cannot grow. It then drops bytes, or leaves NULL, while ferror and fclose report nothing; errno
+ * alone tells. So nothing between open and close may reset errno.
+ */
+
+/* `text` and `len` are set by text_stream_close. NULL: out of memory. */
+FILE *text_stream_open(char **text, size_t *len);
+/* True: *text, which the caller frees, is whole. False, also for NULL: out of memory, and *text is
+ * NULL. */
+bool text_stream_close(FILE *stream, char **text);
 
 #endif

@@ -13,7 +13,6 @@
 
 #include "base/call_text.h"
 #include "core/error.h"
-#include "core/failure_text.h"
 
 #include <collrun/backend.h>
 #include <stdio.h>

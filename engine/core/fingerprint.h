@@ -127,7 +127,7 @@ struct fingerprint fingerprint_of(const struct collrun_call *call, uint64_t numb
                                   uint32_t comm_rank, uint32_t comm_size);
 bool fingerprint_same_call(const struct fingerprint *a, const struct fingerprint *b);
 /* OK, or MISMATCH with its cause stored. `devices`: communicator ranks per rank. `world_rank`: as
- * in failure_text.h. */
+ * in error.h. */
 int fingerprint_compare(const struct fingerprint *all, uint32_t comm_size, uint32_t devices,
                         const uint32_t *world_rank);
 

@@ -14,7 +14,7 @@
 #include "core/host_scope.h"
 
 #include "base/loop.h"
-#include "base/rank_list.h"
+#include "base/parse.h"
 #include "base/standstill.h"
 #include "core/control.h"
 

@@ -14,7 +14,6 @@
 #include "base/thread.h"
 #include "core/control.h"
 #include "core/error.h"
-#include "core/failure_text.h"
 #include "core/match.h"
 #include "core/memory_kind.h"
 #include "core/reduce.h"

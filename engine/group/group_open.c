@@ -7,7 +7,7 @@
 
 #include "base/call_text.h"
 #include "base/names.h"
-#include "base/text_stream.h"
+#include "base/quote.h"
 #include "core/backend.h"
 #include "core/process.h"
 #include "core/threads.h"

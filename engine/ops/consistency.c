@@ -12,7 +12,6 @@
 #include "base/standstill.h"
 #include "core/backend.h"
 #include "core/error.h"
-#include "core/failure_text.h"
 #include "group/route.h"
 #include "ops/bounce.h"
 #include "ops/emulate.h"

@@ -7,7 +7,7 @@
 #include "base/loop.h"
 #include "base/standstill.h"
 #include "core/backend.h"
-#include "core/failure_text.h"
+#include "core/error.h"
 #include "core/memory_kind.h"
 #include "ops/args.h"
 #include "progress/progress.h"

@@ -9,7 +9,7 @@
 #include "base/names.h"
 #include "base/standstill.h"
 #include "core/backend.h"
-#include "core/failure_text.h"
+#include "core/error.h"
 #include "core/process.h"
 #include "group/group.h"
 #include "observe/call_record.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/cores.h"
 
-#include "base/cpus.h"
+#include "base/topology.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
 #include "agent/engine_query.h"
 #include "agent/placement.h"
 #include "agent/uplink.h"
-#include "base/cpus.h"
 #include "base/hostmem.h"
+#include "base/topology.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,8 +8,8 @@
 #ifndef RUNNER_AGENT_PLACEMENT_H
 #define RUNNER_AGENT_PLACEMENT_H
 
-#include "base/cpus.h"
 #include "base/devices.h"
+#include "base/topology.h"
 
 struct agent;
 struct rank_proc;

@@ -2,8 +2,8 @@
 #include "agent/pmi.h"
 
 #include "agent/agent.h"
-#include "base/cpus.h"
 #include "base/reap.h"
+#include "base/topology.h"
 #include "base/wire_fields.h"
 
 #include <errno.h>

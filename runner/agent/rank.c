@@ -8,9 +8,9 @@
 #include "agent/placement.h"
 #include "agent/rank_stdin.h"
 #include "agent/uplink.h"
-#include "base/cpus.h"
 #include "base/exit_codes.h"
 #include "base/reap.h"
+#include "base/topology.h"
 #include "base/wire_fields.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 
 #include "agent/address.h"
 #include "agent/agent.h"
-#include "base/cpus.h"
+#include "base/topology.h"
 
 #include "base/wire_fields.h"
 #include "build_id.h"

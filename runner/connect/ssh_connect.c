@@ -10,7 +10,7 @@
 #include "connect/ssh_link.h"
 
 #include "base/loop.h"
-#include "base/text_stream.h"
+#include "base/quote.h"
 #include "connect/dial.h"
 #include "xalloc.h"
 

@@ -8,7 +8,7 @@
  */
 #include "diagnose/audit.h"
 
-#include "base/rank_list.h"
+#include "base/parse.h"
 #include "xalloc.h"
 
 #include <collrun/types.h>

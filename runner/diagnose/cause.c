@@ -7,7 +7,6 @@
 #include "base/exit_codes.h"
 #include "base/names.h"
 #include "base/parse.h"
-#include "base/rank_list.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -241,7 +241,7 @@ static bool mismatch_read_rank(const char **text, uint32_t nranks, uint32_t *ran
     return *rank < nranks;
 }
 
-/* The message of the engine names two ranks (core/failure_text.h): those of a message, or of counts
+/* The message of the engine names two ranks (core/error.h): those of a message, or of counts
  * that differ. It also has their calls: "rank 0 calls A, rank 1 calls B". */
 static void mismatch_read_text(const struct evidence *e, const char *text, struct arena *arena,
                                struct verdict *v)

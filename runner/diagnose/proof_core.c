@@ -16,7 +16,7 @@
 
 #include "base/call_text.h"
 #include "base/names.h"
-#include "base/rank_list.h"
+#include "base/parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "base/exit_codes.h"
 #include "base/names.h"
-#include "base/rank_list.h"
+#include "base/parse.h"
 #include "diagnose/blame.h"
 #include "diagnose/graph.h"
 #include "diagnose/mismatch.h"

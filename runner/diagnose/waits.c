@@ -256,7 +256,7 @@ static bool waits_is_inside(const struct evidence *e, uint32_t rank)
     return snapshot_inside(&e->ranks[rank].snapshot, inside, sizeof inside);
 }
 
-/* Reads a list of ranks up to " did not", as base/rank_list.h writes it. False: it is cut short. */
+/* Reads a list of ranks up to " did not", as base/parse.h writes it. False: it is cut short. */
 static bool waits_read_ranks(const char *text, uint32_t nranks, struct desc_ranks *out)
 {
     while (strncmp(text, " did not ", 9) != 0) {

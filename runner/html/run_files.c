@@ -2,8 +2,8 @@
 #include "html/run_files.h"
 
 #include "base/names.h"
+#include "base/quote.h"
 #include "base/record_view.h"
-#include "base/text_stream.h"
 #include "report/evidence_json.h"
 #include "xalloc.h"
 

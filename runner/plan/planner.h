@@ -2,11 +2,10 @@
  *
  * The state that the passes of the plan share, and the passes:
  *   place.c       ranks on hosts and cpus
- *   kind_rows.c   the kinds of memory that the job uses; kinds.c: what job.yaml says about them
+ *   kinds.c       the kinds of memory that the job uses
  *   devices.c     devices of each rank
- *   groups.c      groups; backends.c: the backend of each group
- *   workloads.c   workloads; params.c: their parameters; commands.c: their programs
- *   env.c         environment of the ranks
+ *   groups.c      groups, and the backend of each
+ *   workloads.c   workloads, their programs, the environment of the ranks; params.c: parameters
  *   lookup.c      from names of backends and workloads to files
  * Only files of this folder include it.
  */
@@ -35,7 +34,7 @@ void planner_add_error(struct planner *pl, const struct diag *d);
 void planner_ranks(struct planner *pl, const struct job_ranks *ranks, struct desc_ranks *out);
 void planner_pairs(struct planner *pl, const struct job_pairs *from, struct desc_kvs *to);
 
-/* ---- backends.c ---- */
+/* ---- backends (groups.c) ---- */
 
 /* Reports wrong entries of `backends`. */
 void plan_check_backends(struct planner *pl);
@@ -60,7 +59,7 @@ uint32_t plan_add_backend(struct planner *pl, const char *name, const char *path
 void plan_check_options(struct planner *pl, const struct job_group *group,
                         const struct desc_group *planned);
 
-/* ---- kind_rows.c ---- */
+/* ---- kinds.c ---- */
 
 /* Fills in desc.kinds, and reports kinds that no backend declares. */
 void plan_kinds(struct planner *pl);
@@ -85,7 +84,7 @@ void plan_groups(struct planner *pl);
 void plan_workloads(struct planner *pl);
 void plan_env(struct planner *pl);
 
-/* ---- commands.c ---- */
+/* ---- programs (workloads.c) ---- */
 
 /* Fills in the command of a workload whose ranks are known. A program that does not exist here is
  * an error if a rank of the workload runs on this machine. */

@@ -6,7 +6,7 @@
 #include "rendezvous/store.h"
 
 #include "base/arena.h"
-#include "base/rank_list.h"
+#include "base/parse.h"
 #include "rendezvous/scope.h"
 
 #include <stdio.h>

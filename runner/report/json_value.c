@@ -2,7 +2,6 @@
 #include "report/json_value.h"
 
 #include "base/quote.h"
-#include "base/text_stream.h"
 #include "xalloc.h"
 
 #include <math.h>

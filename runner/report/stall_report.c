@@ -3,7 +3,7 @@
 
 #include "base/call_text.h"
 #include "base/names.h"
-#include "base/rank_list.h"
+#include "base/parse.h"
 #include "diagnose/blame.h"
 #include "diagnose/deadlock.h"
 #include "diagnose/network_cut.h"

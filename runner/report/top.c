@@ -3,7 +3,6 @@
 
 #include "base/buf.h"
 #include "base/quote.h"
-#include "base/text_stream.h"
 #include "report/live.h"
 #include "xalloc.h"
 

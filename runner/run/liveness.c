@@ -3,7 +3,7 @@
 
 #include "base/exit_codes.h"
 #include "base/names.h"
-#include "base/rank_list.h"
+#include "base/parse.h"
 #include "run/run_state.h"
 #include "xalloc.h"
 

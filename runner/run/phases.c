@@ -2,7 +2,7 @@
 #include "run/phases.h"
 
 #include "base/exit_codes.h"
-#include "base/rank_list.h"
+#include "base/parse.h"
 #include "run/run_state.h"
 #include "xalloc.h"
 

@@ -7,9 +7,9 @@
 #include "run/run.h"
 
 #include "base/exit_codes.h"
-#include "base/rank_list.h"
+#include "base/parse.h"
+#include "base/quote.h"
 #include "base/reap.h"
-#include "base/text_stream.h"
 #include "diagnose/policy.h"
 #include "prefix.h"
 #include "report/json_value.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/status_request.h"
 
-#include "base/rank_list.h"
+#include "base/parse.h"
 #include "run/run_state.h"
 
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 #include "spec/secrets.h"
 
 #include "base/quote.h"
-#include "base/text_stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * of ranks, and lists that do not fit.
  */
 #include "base/network.h"
-#include "core/failure_text.h"
+#include "core/error.h"
 
 #include <errno.h>
 #include <setjmp.h>

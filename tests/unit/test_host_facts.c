@@ -7,7 +7,6 @@
 #include "agent/cores.h"
 #include "agent/engine_query.h"
 #include "agent/placement.h"
-#include "base/cpus.h"
 #include "base/topology.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * The rendezvous store, fed with frames as ranks would send them; what it answers is read back from
  * its output.
  */
-#include "base/rank_list.h"
+#include "base/parse.h"
 #include "rdv_frames.h"
 #include "rendezvous/store.h"
 

@@ -2,7 +2,7 @@
  *
  * Texts in memory: whole, or none when memory runs out.
  */
-#include "base/text_stream.h"
+#include "base/quote.h"
 #include "emulated.h"
 
 #include <setjmp.h>
