@@ -2,9 +2,9 @@
  *
  * The state that the passes of the plan share, and the passes:
  *   place.c       ranks on hosts and cpus
- *   kinds.c       the kinds of memory that the job uses
+ *   kind_rows.c   the kinds of memory that the job uses; kinds.c: what job.yaml says about them
  *   devices.c     devices of each rank
- *   groups.c      groups, and the backend of each
+ *   groups.c      groups; backends.c: the backend of each
  *   workloads.c   workloads, their programs, the environment of the ranks; params.c: parameters
  *   lookup.c      from names of backends and workloads to files
  * Only files of this folder include it.
@@ -34,7 +34,7 @@ void planner_add_error(struct planner *pl, const struct diag *d);
 void planner_ranks(struct planner *pl, const struct job_ranks *ranks, struct desc_ranks *out);
 void planner_pairs(struct planner *pl, const struct job_pairs *from, struct desc_kvs *to);
 
-/* ---- backends (groups.c) ---- */
+/* ---- backends.c ---- */
 
 /* Reports wrong entries of `backends`. */
 void plan_check_backends(struct planner *pl);
@@ -59,7 +59,7 @@ uint32_t plan_add_backend(struct planner *pl, const char *name, const char *path
 void plan_check_options(struct planner *pl, const struct job_group *group,
                         const struct desc_group *planned);
 
-/* ---- kinds.c ---- */
+/* ---- kind_rows.c ---- */
 
 /* Fills in desc.kinds, and reports kinds that no backend declares. */
 void plan_kinds(struct planner *pl);
