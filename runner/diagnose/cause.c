@@ -45,7 +45,7 @@ static bool cause_self_inflicted(int sig)
 /* collrun had sent it SIGTERM before it ended. A handler of that may end it by another signal. */
 static bool cause_is_terminated(const struct rank_state *r)
 {
-    return r->killed || (r->command && !r->member && r->disturbed);
+    return r->killed || (r->command && r->part == PART_OUTSIDE && r->disturbed);
 }
 
 /* What the status of a failed call says about the rank that got it: nothing is its fault, or the
@@ -95,7 +95,7 @@ static enum cause_class cause_class_of_failure(const struct rank_state *r)
  * has left its part: the failure is its end. */
 static bool cause_is_signal(const struct rank_state *r)
 {
-    return r->exited && WIFSIGNALED(r->status) &&
+    return r->end == RANK_EXITED && WIFSIGNALED(r->status) &&
            !((r->command || r->detached) && r->failed &&
              (WTERMSIG(r->status) == SIGTERM || WTERMSIG(r->status) == SIGKILL));
 }
@@ -104,8 +104,8 @@ static bool cause_is_signal(const struct rank_state *r)
 static bool cause_is_early(const struct rank_state *r)
 {
     enum rank_phase phase = r->first_failure_ns ? r->first_failure_phase : r->phase;
-    bool good = r->finalizing || phase == PHASE_FINISHING;
-    return r->exited && (WEXITSTATUS(r->status) || !good);
+    bool good = r->part >= PART_FINALIZING || phase == PHASE_FINISHING;
+    return r->end == RANK_EXITED && (WEXITSTATUS(r->status) || !good);
 }
 
 /* A command in the background ends by SIGTERM, or as it likes. */
@@ -125,12 +125,13 @@ enum cause_class cause_alone(const struct rank_state *r)
         return cause_class_of_signal(r, r->disturbed);
     if (r->failed)
         return cause_class_of_failure(r);
-    if (!r->left_early && !cause_is_early(r))
+    if (r->departure != DEPARTURE_EARLY && !cause_is_early(r))
         return CAUSE_NONE;
     enum cause_class why = r->killed ? CAUSE_NONE : cause_class_of_status(r->why.status);
     if (why == CAUSE_MISMATCH || why == CAUSE_TIMEOUT)
         return why;
-    return !r->left_early && (r->disturbed || r->killed) ? CAUSE_STOPPED : CAUSE_EXIT;
+    return r->departure != DEPARTURE_EARLY && (r->disturbed || r->killed) ? CAUSE_STOPPED
+                                                                          : CAUSE_EXIT;
 }
 
 enum cause_class cause_of(const struct rank_state *r)
@@ -156,7 +157,7 @@ bool cause_is_alike(const struct rank_state *a, const struct rank_state *b)
     if (a->snapshot.ended_by && b->snapshot.ended_by &&
         a->snapshot.ended_by != b->snapshot.ended_by)
         return false;
-    return a->exited && b->exited && a->status == b->status;
+    return a->end == RANK_EXITED && b->end == RANK_EXITED && a->status == b->status;
 }
 
 int cause_exit_code(const struct rank_state *r, enum cause_class class)
@@ -169,7 +170,7 @@ int cause_exit_code(const struct rank_state *r, enum cause_class class)
         return 128 + WTERMSIG(r->status);
     /* A rank that has not exited yet has the code that its workload returned. */
     int reported = r->failed && r->failure.code > 0 ? r->failure.code : 0;
-    int code = r->exited ? WEXITSTATUS(r->status) : reported;
+    int code = r->end == RANK_EXITED ? WEXITSTATUS(r->status) : reported;
     if (r->command && r->failed && r->failure.code > 0)
         return r->failure.code & 0xff ? r->failure.code & 0xff : EXIT_FAILED;
     if (class == CAUSE_LAUNCH)
@@ -294,12 +295,12 @@ static void cause_set_end(const struct desc *desc, const struct rank_state *r, u
     char stage[256];
     const char *was = one ? "was" : "were";
     cause_when(desc, r, rank, one, stage, sizeof stage);
-    if (r->exited && r->memory[0]) {
+    if (r->end == RANK_EXITED && r->memory[0]) {
         char most[32];
         diag_set(d, COLLRUN_ERR_PEER_FAILED,
                  "%s %s killed by the kernel for lack of memory (%s; it held up to %s)%s", name,
                  was, r->memory, format_size(r->max_rss, most), stage);
-    } else if (r->exited && WIFSIGNALED(r->status)) {
+    } else if (r->end == RANK_EXITED && WIFSIGNALED(r->status)) {
         int sig = WTERMSIG(r->status);
         const char *sender = sig != SIGKILL ? ""
                              : stage[0]     ? ", sender unknown,"
@@ -313,7 +314,7 @@ static void cause_set_end(const struct desc *desc, const struct rank_state *r, u
         diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s left the job early: %s exited with code 0%s", name,
                  one ? "it" : "they", stage);
         diag_hint(d, !r->command ? "a workload ends when its run() returns; it must not call exit()"
-                     : r->member
+                     : r->part != PART_OUTSIDE
                          ? "other ranks waited for it; collrun_finalize ends its part first"
                          : "other ranks waited for it in a group that it is a member of, but "
                            "it has not called collrun_init");
@@ -325,7 +326,7 @@ void cause_how_text(const struct rank_state *r, char *out, size_t size)
     char inside[192];
     const char *in =
         !r->failed && snapshot_inside(&r->snapshot, inside, sizeof inside) ? " in " : "";
-    if (r->exited && r->memory[0])
+    if (r->end == RANK_EXITED && r->memory[0])
         snprintf(out, size, "killed by the kernel for lack of memory");
     else if (cause_is_signal(r))
         snprintf(out, size, "killed by signal %d (%s)%s%s", WTERMSIG(r->status),
@@ -380,7 +381,7 @@ void cause_set_text(const struct desc *desc, const struct rank_state *states,
     cause_ranks_text(desc, states, ranks, who, sizeof who);
     if (cause_is_by_failed_call(r)) {
         cause_set_failed_call(desc, r, ranks->items[0], who, d);
-    } else if (r->failed && !(r->exited && r->memory[0]) && !cause_is_signal(r)) {
+    } else if (r->failed && !(r->end == RANK_EXITED && r->memory[0]) && !cause_is_signal(r)) {
         *d = r->failure;
         diag_wrap(d, "%s", name);
     } else {

@@ -163,7 +163,7 @@ static bool deadlock_has_report(const struct deadlock_graph *graph, uint32_t ran
     if (graph->explain && r->wait_report.nitems)
         return true;
     return r->wait_report.certain &&
-           (graph->explain || r->stop_requested || (!r->exited && !r->failed));
+           (graph->explain || r->stop_requested || (r->end != RANK_EXITED && !r->failed));
 }
 
 /* ---- the message ---- */
@@ -310,9 +310,9 @@ static void deadlock_add_end(const struct deadlock_graph *graph, uint32_t rank, 
                  rank_exception_text(r->exception, text, sizeof text));
     else
         snprintf(line, sizeof line, "%s",
-                 r->over         ? ", whose program has ended with exit code 0"
-                 : r->finalizing ? ", which has called collrun_finalize"
-                                 : ", whose workloads have ended");
+                 r->over                      ? ", whose program has ended with exit code 0"
+                 : r->part >= PART_FINALIZING ? ", which has called collrun_finalize"
+                                              : ", whose workloads have ended");
     deadlock_append(d, line);
     if (r->command)
         d->loc = graph->desc->workloads[desc_find_command(graph->desc, rank)].loc;

@@ -113,7 +113,8 @@ static struct graph_wait graph_init(const struct evidence *e, uint32_t rank, uin
         const struct desc_ranks *members = &e->desc->groups[g].ranks;
         for (uint32_t i = 0; i < members->n && blame_has(members, rank); i++) {
             const struct rank_state *other = &e->ranks[members->items[i]];
-            late[members->items[i]] = other->command && !other->member && !rank_is_gone(other);
+            late[members->items[i]] =
+                other->command && other->part == PART_OUTSIDE && !rank_is_gone(other);
         }
     }
     for (uint32_t i = 0; i < e->desc->nranks; i++) {
@@ -146,7 +147,7 @@ void graph_build(const struct evidence *e, struct arena *arena, struct graph *gr
                                                  .age_ns = g->age_ns,
                                                  .waited_for = other};
         }
-        if (e->ranks[i].member && !e->ranks[i].formed) {
+        if (e->ranks[i].part == PART_JOINING) {
             waits[n] = graph_init(e, i, now_ns, arena);
             n += waits[n].waited_for.n > 0;
         }

@@ -9,6 +9,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool rank_advance_part(struct rank_state *rank, enum rank_part part)
+{
+    const bool moves = part > rank->part;
+    if (moves)
+        rank->part = part;
+    return moves;
+}
+
+bool rank_set_end(struct rank_state *rank, enum rank_end end)
+{
+    const bool moves = rank->end == RANK_LIVES && end != RANK_LIVES;
+    if (moves)
+        rank->end = end;
+    return moves;
+}
+
+bool rank_advance_departure(struct rank_state *rank, enum rank_departure departure)
+{
+    const bool moves = departure > rank->departure;
+    if (moves)
+        rank->departure = departure;
+    return moves;
+}
+
 static void rank_keep(struct rank_frame *f, const void *bytes, size_t len)
 {
     void *copy = xmalloc(len + 1);
@@ -135,12 +159,12 @@ const char *rank_failed_text(const struct rank_state *rank)
 
 bool rank_has_ended(const struct rank_state *rank)
 {
-    return rank->finalizing || rank->phase >= PHASE_DONE;
+    return rank->part >= PART_FINALIZING || rank->phase >= PHASE_DONE;
 }
 
 bool rank_is_gone(const struct rank_state *rank)
 {
-    return rank->exited && (!rank->stop_requested || rank->phase == PHASE_FINISHING);
+    return rank->end == RANK_EXITED && (!rank->stop_requested || rank->phase == PHASE_FINISHING);
 }
 
 bool rank_is_awaited(const struct rank_state *rank, const struct forming_wait *f)
@@ -149,7 +173,7 @@ bool rank_is_awaited(const struct rank_state *rank, const struct forming_wait *f
         return false;
     /* A rank of plugins calls nothing more only once its background workloads have ended, too. */
     if (f->kind == WIRE_FORMING_FINALIZE)
-        return !rank->finalizing && rank->phase < PHASE_IDLE;
+        return rank->part < PART_FINALIZING && rank->phase < PHASE_IDLE;
     return f->kind != WIRE_FORMING_CREATE || !snapshot_has_group(&rank->snapshot, f->name);
 }
 
@@ -168,7 +192,7 @@ void rank_describe(const struct rank_state *rank, char *out, size_t size)
 {
     const struct forming_wait *f = rank_forming_oldest(rank);
     char what[192] = "collrun_init";
-    bool init = rank->command && rank->member && !rank->formed;
+    bool init = rank->command && rank->part == PART_JOINING;
     if (snapshot_inside(&rank->snapshot, what, sizeof what) || init)
         snprintf(out, size, "in %s", what);
     else if (f)

@@ -94,6 +94,33 @@ enum rank_phase {
     PHASE_FINISHING
 };
 
+/* What a rank that runs a command has done with collrun, by the frames that its engine sends:
+ *
+ *   OUTSIDE --ATTACHED--> JOINING --READY--> MEMBER --DONE--> FINALIZING --IDLE--> FINALIZED
+ *
+ * A frame moves the rank forward only; one that is late or repeated changes nothing. Ranks that run
+ * plugins stay outside: their phases say it. */
+enum rank_part {
+    PART_OUTSIDE,    /* it has not called collrun_init */
+    PART_JOINING,    /* it is in collrun_init, which forms its groups */
+    PART_MEMBER,     /* its groups have formed */
+    PART_FINALIZING, /* it has called collrun_finalize, or its program has ended */
+    PART_FINALIZED   /* collrun_finalize has returned */
+};
+
+/* Whether the process of a rank lives. Both ends are final: the connection to a lost host is
+ * closed.
+ *
+ *   LIVES --EXITED, or it could not be started--> EXITED
+ *   LIVES --its host is lost--> LOST */
+enum rank_end { RANK_LIVES, RANK_EXITED, RANK_LOST };
+
+/* Whether other ranks need more of a command that has exited with code 0, or closed its connection,
+ * without collrun_finalize.
+ *
+ *   UNKNOWN --the others get RANK_LOST--> SENT --a rank failed by that--> EARLY */
+enum rank_departure { DEPARTURE_UNKNOWN, DEPARTURE_SENT, DEPARTURE_EARLY };
+
 struct rank_frame { /* the payload of the last frame of its kind; owned */
     void *bytes;
     size_t len;
@@ -102,15 +129,12 @@ struct rank_frame { /* the payload of the last frame of its kind; owned */
 struct rank_state {
     enum rank_phase phase;
     pid_t pid;
-    bool command;    /* it runs a command, not plugins */
-    bool member;     /* of a command: it has called collrun_init */
-    bool formed;     /* of a command: collrun_init has formed its groups */
-    bool finalizing; /* of a command: it has called collrun_finalize */
-    bool over;       /* of a command: finalizing, as its program has ended with exit code 0 */
-    bool finalized;  /* of a command: collrun_finalize has returned */
-    bool lost_sent;  /* of a command: the others know that it has exited without that */
-    bool left_early; /* of a command: it exited with code 0, and a rank failed because of that */
-    bool dismissed;  /* of a command in the background: collrun ends it, as all others are done */
+    enum rank_part part;           /* rank_advance_part */
+    enum rank_end end;             /* rank_set_end */
+    enum rank_departure departure; /* rank_advance_departure */
+    bool command;                  /* it runs a command, not plugins */
+    bool over;      /* it is finalizing because its program has ended with exit code 0 */
+    bool dismissed; /* of a command in the background: collrun ends it, as all others are done */
     /* A command has these: the library of Open MPI, in which it is rank 0 of 1; how its MPI
      * process ended without MPI_Finalize. NULL: neither has been seen. */
     const char *singleton, *mpi_left;
@@ -157,16 +181,19 @@ struct rank_state {
     struct rank_usage usage; /* what it uses, if that was asked for */
     void *record_bytes;      /* owned; its record after the failure of the job; NULL: not known */
     size_t record_len;
-    struct record_view record; /* of these bytes */
-    bool exited;
-    int status;                           /* of wait(2) */
+    struct record_view record;            /* of these bytes */
+    int status;                           /* of wait(2), if it has exited */
     uint64_t user_us, system_us, max_rss; /* CPU time; bytes */
-    bool host_lost;                       /* its host was lost before it exited */
     /* The last line on stderr of a command that exited with code 1 or 2, which says why in most
      * programs; "" = none. */
     char last_words[160];
     char memory[96]; /* the memory limit if the kernel killed it for lack of memory, else "" */
 };
+
+/* The transitions above. Each returns true if it has changed the state. */
+bool rank_advance_part(struct rank_state *rank, enum rank_part part);
+bool rank_set_end(struct rank_state *rank, enum rank_end end);
+bool rank_advance_departure(struct rank_state *rank, enum rank_departure departure);
 
 /* Reads a STATUS or WAIT_REPORT and keeps its bytes as evidence. False: malformed. */
 bool rank_read_status(struct rank_state *rank, const void *bytes, size_t len);

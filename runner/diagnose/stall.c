@@ -76,7 +76,8 @@ void stall_watch_phases(struct stall_watch *w, const struct rank_state *ranks, u
 {
     uint64_t sum = 0;
     for (uint32_t r = 0; r < w->desc->nranks; r++)
-        sum += (uint64_t)ranks[r].phase + ranks[r].member + ranks[r].formed;
+        sum +=
+            (uint64_t)ranks[r].phase + (ranks[r].part < PART_MEMBER ? ranks[r].part : PART_MEMBER);
     if (sum != w->phases || !w->phases_ns)
         w->phases_ns = now_ns;
     w->phases = sum;
@@ -225,7 +226,7 @@ static void stall_list_missing(struct stall_search *s, const struct group_snapsh
         stall_ref_find(s, s->refs, &(struct stall_ref){.slot = g}, stall_ref_by_rank);
     for (uint32_t i = first, next; stall_ref_is_of(s, s->refs, i, g); i = next) {
         const uint32_t rank = s->refs[i].rank;
-        bool called = s->ranks[rank].exited;
+        bool called = s->ranks[rank].end == RANK_EXITED;
         for (next = i; stall_ref_is_of(s, s->refs, next, g) && s->refs[next].rank == rank; next++) {
             const struct group_snapshot *slot = s->refs[next].slot;
             called = called || (!slot->messages && slot->started >= number);
@@ -240,7 +241,7 @@ static void stall_list_missing(struct stall_search *s, const struct group_snapsh
         const struct stall_ref key = {.slot = g, .rank = group->ranks.items[i]};
         const uint32_t at = stall_ref_find(s, s->refs, &key, stall_ref_by_rank);
         const bool known = stall_ref_is_of(s, s->refs, at, g) && s->refs[at].rank == key.rank;
-        if (!known && !s->ranks[key.rank].exited)
+        if (!known && s->ranks[key.rank].end != RANK_EXITED)
             stall_put(s->out, list, n, key.rank);
     }
     if (*n > have)
@@ -511,13 +512,15 @@ static void stall_add_start(struct stall_search *s)
 
 static bool stall_has_joined(const struct rank_state *r)
 {
-    return r->exited || !r->command || r->member || r->phase < PHASE_READY;
+    return r->end == RANK_EXITED || !r->command || r->part != PART_OUTSIDE ||
+           r->phase < PHASE_READY;
 }
 
 /* A rank of a plugin forms its groups before its init. */
 static bool stall_is_joining(const struct rank_state *r)
 {
-    return !r->exited && (r->command ? r->member && !r->formed : r->phase == PHASE_ATTACHED);
+    return r->end != RANK_EXITED &&
+           (r->command ? r->part == PART_JOINING : r->phase == PHASE_ATTACHED);
 }
 
 /* Marks the ranks of a group if members of it form their groups and others have not begun to. */
@@ -686,9 +689,10 @@ bool stall_find(const struct stall_watch *w, const struct rank_state *ranks, uin
         return false;
     for (uint32_t r = 0; r < w->desc->nranks; r++) {
         s.of_rank = out->nwaits;
-        for (uint32_t i = 0; i < w->ranks[r].n && i < ranks[r].snapshot.n && !ranks[r].exited; i++)
+        for (uint32_t i = 0;
+             i < w->ranks[r].n && i < ranks[r].snapshot.n && ranks[r].end != RANK_EXITED; i++)
             stall_add_slot(&s, r, i, now_ns - least_ns);
-        if (!ranks[r].exited)
+        if (ranks[r].end != RANK_EXITED)
             stall_add_forming(&s, r, now_ns - least_ns);
     }
     if (w->phases_ns && w->phases_ns + least_ns <= now_ns && !stall_add_joining(&s))

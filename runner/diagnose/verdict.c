@@ -103,7 +103,7 @@ static void verdict_blame_lost(const struct evidence *e, struct arena *arena, st
 {
     v->culprits = blame_new_list(e, arena);
     for (uint32_t i = 0; i < e->desc->nranks; i++) {
-        if (e->ranks[i].host_lost)
+        if (e->ranks[i].end == RANK_LOST)
             v->culprits.items[v->culprits.n++] = i;
     }
 }
@@ -168,11 +168,11 @@ static void verdict_set_operation(const struct evidence *e, struct arena *arena,
         v->group = arena_strdup(arena, r->group);
         v->number = r->operation;
         v->kind = kind < COLLRUN_KIND_COUNT ? kind_name(kind) : NULL;
-    } else if (inside && r->exited && !r->failed) {
+    } else if (inside && r->end == RANK_EXITED && !r->failed) {
         v->group = arena_strdup(arena, inside->name);
         v->number = inside->started;
         v->kind = kind_name((enum collrun_kind)inside->kind);
-    } else if (v->class == CAUSE_EXIT && r->exited && !r->failed && r->status == 0) {
+    } else if (v->class == CAUSE_EXIT && r->end == RANK_EXITED && !r->failed && r->status == 0) {
         verdict_take_wait(e, arena, v);
     }
 }
@@ -315,7 +315,7 @@ static enum end verdict_end_of(const struct evidence *e, const struct verdict *v
     if (culprit && v->rank != WIRE_HOST && verdict_is_shared(v, &e->ranks[v->rank]))
         return cause_is_alike(&e->ranks[v->rank], r) ? END_UNLISTED : END_OWN;
     if (class == CAUSE_STOPPED)
-        return r->exited && WIFSIGNALED(r->status) ? END_KILLED : END_STOPPED;
+        return r->end == RANK_EXITED && WIFSIGNALED(r->status) ? END_KILLED : END_STOPPED;
     return class == CAUSE_PEER ? END_PEER : class <= CAUSE_ERROR ? END_OWN : END_UNLISTED;
 }
 

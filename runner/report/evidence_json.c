@@ -78,16 +78,16 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
                           (int)r->phase, "failure_phase", (int)r->first_failure_phase, "failure_ns",
                           (json_int_t)r->first_failure_ns);
     json_object_set_new(o, "stop_requested", json_boolean(r->stop_requested));
-    json_object_set_new(o, "finalizing", json_boolean(r->finalizing));
+    json_object_set_new(o, "finalizing", json_boolean(r->part >= PART_FINALIZING));
     json_object_set_new(o, "over", json_boolean(r->over));
     json_object_set_new(o, "disturbed", json_boolean(r->disturbed));
     json_object_set_new(o, "killed", json_boolean(r->killed));
-    json_object_set_new(o, "host_lost", json_boolean(r->host_lost));
+    json_object_set_new(o, "host_lost", json_boolean(r->end == RANK_LOST));
     json_object_set_new(o, "command", json_boolean(r->command));
-    json_object_set_new(o, "member", json_boolean(r->member));
-    json_object_set_new(o, "formed", json_boolean(r->formed));
+    json_object_set_new(o, "member", json_boolean(r->part >= PART_JOINING));
+    json_object_set_new(o, "formed", json_boolean(r->part >= PART_MEMBER));
     json_object_set_new(o, "attached_ns", json_integer((json_int_t)r->attached_ns));
-    json_object_set_new(o, "left_early", json_boolean(r->left_early));
+    json_object_set_new(o, "left_early", json_boolean(r->departure == DEPARTURE_EARLY));
     json_object_set_new(o, "dismissed", json_boolean(r->dismissed));
     json_object_set_new(o, "detached", json_boolean(r->detached != NULL));
     json_object_set_new(o, "overdue", json_boolean(r->overdue));
@@ -98,7 +98,7 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
                                       (json_int_t)r->why.number, "group",
                                       json_value_text(r->why.group), "text",
                                       json_value_text(r->why.text)));
-    if (r->exited)
+    if (r->end == RANK_EXITED)
         json_object_set_new(o, "wait_status", json_integer(r->status));
     json_object_set_new(o, "memory", json_string(r->memory));
     json_object_set_new(o, "last_words", json_value_text(r->last_words));
@@ -312,6 +312,19 @@ static void evidence_read_why(const json_t *o, struct rank_state *r, struct aren
     rank_set_why(r, &why);
 }
 
+static void evidence_read_states(const json_t *o, struct rank_state *r)
+{
+    r->part = json_is_true(json_object_get(o, "finalizing")) ? PART_FINALIZING
+              : json_is_true(json_object_get(o, "formed"))   ? PART_MEMBER
+              : json_is_true(json_object_get(o, "member"))   ? PART_JOINING
+                                                             : PART_OUTSIDE;
+    r->end = json_is_integer(json_object_get(o, "wait_status")) ? RANK_EXITED
+             : json_is_true(json_object_get(o, "host_lost"))    ? RANK_LOST
+                                                                : RANK_LIVES;
+    if (json_is_true(json_object_get(o, "left_early")))
+        r->departure = DEPARTURE_EARLY;
+}
+
 static int evidence_read_rank(const struct evidence_reader *reader, uint32_t rank, const json_t *o)
 {
     struct evidence_files *f = reader->f;
@@ -326,22 +339,17 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
                    : PHASE_RUNNING;
     r->first_failure_phase = (enum rank_phase)evidence_number(o, "failure_phase", PHASE_FINISHING);
     r->first_failure_ns = evidence_number(o, "failure_ns", UINT64_MAX);
+    evidence_read_states(o, r);
     r->stop_requested = json_is_true(json_object_get(o, "stop_requested"));
-    r->finalizing = json_is_true(json_object_get(o, "finalizing"));
     r->over = json_is_true(json_object_get(o, "over"));
     r->disturbed = json_is_true(json_object_get(o, "disturbed"));
     r->killed = json_is_true(json_object_get(o, "killed"));
-    r->host_lost = json_is_true(json_object_get(o, "host_lost"));
     r->command = json_is_true(json_object_get(o, "command"));
-    r->member = json_is_true(json_object_get(o, "member"));
-    r->formed = json_is_true(json_object_get(o, "formed"));
     r->attached_ns = evidence_number(o, "attached_ns", UINT64_MAX);
-    r->left_early = json_is_true(json_object_get(o, "left_early"));
     r->dismissed = json_is_true(json_object_get(o, "dismissed"));
     r->detached = json_is_true(json_object_get(o, "detached")) ? "" : NULL;
     r->overdue = json_is_true(json_object_get(o, "overdue"));
     r->left_out = json_is_true(json_object_get(o, "left_out"));
-    r->exited = json_is_integer(json_object_get(o, "wait_status"));
     r->status = (int)json_integer_value(json_object_get(o, "wait_status"));
     snprintf(r->memory, sizeof r->memory, "%s", evidence_text(o, "memory", &f->arena));
     snprintf(r->last_words, sizeof r->last_words, "%s", evidence_text(o, "last_words", &f->arena));

@@ -163,7 +163,7 @@ uint32_t live_up(const struct live *l)
 {
     uint32_t n = 0;
     for (uint32_t r = 0; r < l->desc->nranks; r++)
-        n += l->ranks[r].pid && !l->ranks[r].exited && !l->ranks[r].host_lost;
+        n += l->ranks[r].pid && l->ranks[r].end == RANK_LIVES;
     return n;
 }
 

@@ -48,7 +48,7 @@ static json_t *result_error(const struct result *r, uint32_t rank, enum cause_cl
     struct diag d;
     if (state->failed)
         return result_text(state->failure.text);
-    if (!state->exited || (class > CAUSE_EXIT && !cause_is_by_failed_call(state)))
+    if (state->end != RANK_EXITED || (class > CAUSE_EXIT && !cause_is_by_failed_call(state)))
         return json_null();
     diag_init(&d);
     cause_set_text(r->desc, r->ranks, &(struct desc_ranks){&rank, 1}, &d);
@@ -65,9 +65,9 @@ static json_t *result_rank_json(const struct result *r, uint32_t rank)
         json_object_set_new(
             o, "command",
             json_string(r->desc->workloads[desc_find_command(r->desc, rank)].command.items[0]));
-    if (state->exited && WIFSIGNALED(state->status))
+    if (state->end == RANK_EXITED && WIFSIGNALED(state->status))
         json_object_set_new(o, "signal", json_integer(WTERMSIG(state->status)));
-    else if (state->exited)
+    else if (state->end == RANK_EXITED)
         json_object_set_new(o, "exit_code", json_integer(WEXITSTATUS(state->status)));
     enum cause_class class = result_rank_class(r, rank);
     json_object_set_new(o, "class", json_string(cause_class_name(class)));

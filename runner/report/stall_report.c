@@ -61,7 +61,7 @@ static bool stall_report_in_background(const struct stall_report *r, uint32_t ra
 
 static const char *stall_report_end(const struct stall_report *r, uint32_t rank)
 {
-    if (r->ranks[rank].finalizing)
+    if (r->ranks[rank].part >= PART_FINALIZING)
         return r->ranks[rank].over ? "its program has ended with exit code 0"
                                    : "it has called collrun_finalize";
     return stall_report_in_background(r, rank) ? "its foreground workloads have ended"

@@ -47,7 +47,7 @@ static json_t *top_json_group(const struct top_state *s, uint32_t i)
     uint64_t operations = 0, sum_ns = 0, longest_ns = 0;
     for (uint32_t r = 0; r < s->desc->nranks; r++) {
         const struct rank_usage *u = &s->ranks[r].usage;
-        for (uint32_t k = 0; k < u->n && !s->ranks[r].exited; k++) {
+        for (uint32_t k = 0; k < u->n && s->ranks[r].end != RANK_EXITED; k++) {
             const struct usage_group *of = &u->groups[k];
             if (strcmp(of->name, g->name) != 0)
                 continue;
@@ -71,21 +71,21 @@ static json_t *top_json_group(const struct top_state *s, uint32_t i)
 static const char *top_json_doing(const struct rank_state *r, char *doing, size_t size)
 {
     doing[0] = '\0';
-    if (r->exited && WIFSIGNALED(r->status)) {
+    if (r->end == RANK_EXITED && WIFSIGNALED(r->status)) {
         snprintf(doing, size, "by signal %d", WTERMSIG(r->status));
         return "killed";
     }
-    if (r->exited) {
+    if (r->end == RANK_EXITED) {
         snprintf(doing, size, "with code %d", WEXITSTATUS(r->status));
         return "exited";
     }
-    if (r->host_lost)
+    if (r->end == RANK_LOST)
         return "lost";
     if (r->snapshot.known && r->snapshot.state == 'T')
         return "stopped";
     if (r->phase != PHASE_RUNNING && !r->command)
         return rank_phase_text(r, r->phase);
-    if (r->snapshot.known && (r->snapshot.n || r->member))
+    if (r->snapshot.known && (r->snapshot.n || r->part != PART_OUTSIDE))
         rank_describe(r, doing, size);
     return rank_phase_text(r, r->phase);
 }
@@ -97,8 +97,8 @@ static json_t *top_json_rank(const struct top_state *s, uint32_t i, uint64_t now
     char doing[320];
     uint64_t age = 0;
     const char *state = top_json_doing(r, doing, sizeof doing);
-    bool inside, aged = !r->exited && doing[0] && rank_age(r, now_ns, &age, &inside);
-    bool used = u->before_ns && !r->exited;
+    bool inside, aged = r->end != RANK_EXITED && doing[0] && rank_age(r, now_ns, &age, &inside);
+    bool used = u->before_ns && r->end != RANK_EXITED;
     return json_pack("{s:i, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "rank", (int)i, "host",
                      json_value_text(s->desc->hosts[s->desc->ranks[i].host].name), "pid",
                      (int)r->pid, "state", json_value_text(state), "doing", json_value_text(doing),

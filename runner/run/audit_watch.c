@@ -40,7 +40,7 @@ static bool audit_watch_is_judgeable(const struct audit_watch *w, const struct a
 {
     for (uint32_t i = 0; i < f->nranks; i++) {
         const struct rank_state *r = &w->run->ranks[f->ranks[i].rank];
-        if (f->ranks[i].rank != ended && !r->exited && r->phase < PHASE_IDLE)
+        if (f->ranks[i].rank != ended && r->end != RANK_EXITED && r->phase < PHASE_IDLE)
             return false;
     }
     return audit_watch_all_is_well(w);
@@ -52,7 +52,7 @@ static bool audit_watch_is_destroyed(const struct audit_watch *w, const struct a
 {
     for (uint32_t i = 0; i < f->nranks; i++) {
         const struct rank_state *r = &w->run->ranks[f->ranks[i].rank];
-        if (!f->ranks[i].value && (r->exited || r->failed || rank_has_ended(r)))
+        if (!f->ranks[i].value && (r->end == RANK_EXITED || r->failed || rank_has_ended(r)))
             return false;
     }
     return (f->majority != UINT32_MAX || f->nranks == f->nmembers) && audit_watch_all_is_well(w);

@@ -21,14 +21,17 @@ void command_watch_on_phase(struct command_watch *c, uint32_t rank, const struct
         bool background = desc->workloads[desc_find_command(desc, rank)].background;
         phases_advance(c->phases, rank, background ? PHASE_DONE : PHASE_READY);
     }
-    state->member = state->member || type == WIRE_ATTACHED;
-    state->attached_ns = type == WIRE_ATTACHED ? now_ns() : state->attached_ns;
-    state->formed = state->formed || type == WIRE_READY;
-    state->finalizing = state->finalizing || type == WIRE_DONE;
-    if (type == WIRE_DONE)
+    if (type == WIRE_ATTACHED)
+        state->attached_ns = now_ns();
+    if (type == WIRE_DONE) {
         phases_on_finalize(c->phases, rank);
-    state->over = state->over || (type == WIRE_DONE && f->len == 1 && f->payload[0]);
-    state->finalized = state->finalized || type == WIRE_IDLE;
+        state->over = state->over || (f->len == 1 && f->payload[0]);
+    }
+    rank_advance_part(state, type == WIRE_ATTACHED ? PART_JOINING
+                             : type == WIRE_READY  ? PART_MEMBER
+                             : type == WIRE_DONE   ? PART_FINALIZING
+                             : type == WIRE_IDLE   ? PART_FINALIZED
+                                                   : PART_OUTSIDE);
 }
 
 /* ---- MPI ---- */
@@ -65,7 +68,7 @@ static bool command_watch_is_missed(const struct command_watch *c, uint32_t rank
     const struct desc_ranks *peers = command_watch_peers(c, rank);
     for (uint32_t i = 0; i < peers->n; i++) {
         const struct rank_state *peer = &c->run->ranks[peers->items[i]];
-        if (!peer->exited && !peer->mpi_left)
+        if (peer->end != RANK_EXITED && !peer->mpi_left)
             return true;
     }
     return false;
@@ -155,16 +158,15 @@ static void command_watch_send_lost(struct command_watch *c, uint32_t rank)
 {
     struct rank_state *state = &c->run->ranks[rank];
     char text[400];
-    if (state->lost_sent || c->stop->step != STOP_NONE)
+    if (c->stop->step != STOP_NONE || !rank_advance_departure(state, DEPARTURE_SENT))
         return;
-    state->lost_sent = true;
     int len = snprintf(text, sizeof text, "rank %u (%.100s, pid %d) ", rank,
                        c->run->desc->hosts[c->run->desc->ranks[rank].host].name, (int)state->pid);
     if (state->detached)
         snprintf(text + len, sizeof text - (size_t)len, "%s", state->detached);
     else
         snprintf(text + len, sizeof text - (size_t)len, "exited with code 0 without %s",
-                 state->member ? "collrun_finalize" : "collrun_init");
+                 state->part != PART_OUTSIDE ? "collrun_finalize" : "collrun_init");
     struct buf b;
     buf_init(&b);
     wire_put_rank_lost(&b, &(struct wire_rank_lost){rank, text});
@@ -174,7 +176,7 @@ static void command_watch_send_lost(struct command_watch *c, uint32_t rank)
 
 void command_watch_on_detached(struct command_watch *c, uint32_t rank)
 {
-    if (!c->run->ranks[rank].finalized)
+    if (c->run->ranks[rank].part != PART_FINALIZED)
         command_watch_send_lost(c, rank);
 }
 
@@ -195,7 +197,7 @@ void command_watch_blame_detached(struct run_state *run, uint32_t rank)
 
 static bool command_watch_has_left(const struct rank_state *r)
 {
-    return r->command && r->exited && r->status == 0 && !r->finalized;
+    return r->command && r->end == RANK_EXITED && r->status == 0 && r->part != PART_FINALIZED;
 }
 
 static void command_watch_on_left(struct loop_timer *t)
@@ -213,7 +215,7 @@ void command_watch_on_exit(struct command_watch *c, uint32_t rank)
         command_watch_judge_singletons(c, rank);
     if (!state->command || (state->status != 0 && cause_of(state) != CAUSE_NONE))
         return;
-    if (command_watch_has_left(state) && !state->member)
+    if (command_watch_has_left(state) && state->part == PART_OUTSIDE)
         command_watch_send_lost(c, rank);
     else if (command_watch_has_left(state) && !c->left.at_ns)
         loop_timer_set(c->run->loop, &c->left, LEFT_NS);
@@ -245,12 +247,13 @@ void command_watch_on_failure(struct command_watch *c, uint32_t rank)
             r->first_failure_ns = now_ns();
             r->first_failure_phase = PHASE_RUNNING;
         }
-        if (!r->lost_sent || r->left_early || r->failed ||
+        if (r->departure != DEPARTURE_SENT || r->failed ||
             !command_watch_share_group(c->run->desc, i, rank))
             continue;
-        if (r->detached && !r->failed)
+        if (r->detached)
             command_watch_blame_detached(c->run, i);
-        r->left_early = !r->detached;
+        else
+            rank_advance_departure(r, DEPARTURE_EARLY);
         r->first_failure_ns = r->detached ? c->run->ranks[rank].first_failure_ns : r->ended_ns;
         r->first_failure_phase = PHASE_RUNNING;
     }
@@ -295,7 +298,7 @@ static uint64_t command_limits_first(const struct command_limits *c)
     for (uint32_t i = 0; i < c->run->desc->nranks; i++) {
         const struct command_limit *l = &c->ranks[i];
         const uint64_t at[] = {l->timeout_ns, l->term_ns, l->kill_ns};
-        for (size_t k = 0; !c->run->ranks[i].exited && k < sizeof at / sizeof *at; k++)
+        for (size_t k = 0; c->run->ranks[i].end != RANK_EXITED && k < sizeof at / sizeof *at; k++)
             first = at[k] && at[k] < first ? at[k] : first;
     }
     return first;
@@ -349,7 +352,7 @@ void command_limits_on_looked(struct command_limits *c)
         }
         c->ranks[i].kill_ns = kill_ns;
         /* Where the job stops, the agents have sent SIGTERM to all programs but members. */
-        if (c->stop->step == STOP_NONE || c->run->ranks[i].member)
+        if (c->stop->step == STOP_NONE || c->run->ranks[i].part != PART_OUTSIDE)
             command_limits_term(c, i);
     }
     if (c->stop->step == STOP_NONE)
@@ -381,7 +384,7 @@ static void command_limits_on_timer(struct loop_timer *t)
     for (uint32_t i = 0; i < c->run->desc->nranks; i++) {
         const struct command_limit *l = &c->ranks[i];
         const uint64_t now = liveness_now_ns(c->liveness);
-        if (c->run->ranks[i].exited || c->stop->step != STOP_NONE)
+        if (c->run->ranks[i].end == RANK_EXITED || c->stop->step != STOP_NONE)
             continue;
         if (l->timeout_ns && now >= l->timeout_ns)
             command_limits_on_timeout(c, i);
@@ -410,11 +413,12 @@ void command_limits_stop_background(struct command_limits *c)
     uint64_t grace = c->run->desc->grace_ns, now = liveness_now_ns(c->liveness);
     for (uint32_t i = 0; i < c->run->desc->nranks; i++) {
         struct rank_state *state = &c->run->ranks[i];
-        if (!state->command || state->exited || !command_limits_workload(c, i)->background)
+        if (!state->command || state->end == RANK_EXITED ||
+            !command_limits_workload(c, i)->background)
             continue;
         state->dismissed = true;
         c->ranks[i].kill_ns = deadline_after(now, grace);
-        if (state->member)
+        if (state->part != PART_OUTSIDE)
             c->ranks[i].term_ns = deadline_after(now, grace / 2);
         else
             command_limits_term(c, i);

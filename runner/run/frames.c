@@ -286,7 +286,7 @@ static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
     struct reader r;
-    if (state->started_ns || state->exited) { /* a rank starts once */
+    if (state->started_ns || state->end != RANK_LIVES) { /* a rank starts once */
         frames_malformed(s, f);
         return;
     }
@@ -306,7 +306,7 @@ static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
     state->failed = true;
     state->failed_phase = WIRE_PHASE_LOAD;
     state->workload = UINT32_MAX;
-    state->exited = true;
+    rank_set_end(state, RANK_EXITED);
     state->status = EXIT_EXEC << 8;
     s->run->nexited++;
     wire_read_diag(&r, &s->run->arena, &state->failure);
@@ -341,11 +341,11 @@ static void frames_on_exited(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
     struct wire_exited exited;
-    if (state->exited)
+    if (state->end != RANK_LIVES)
         return;
     if (!wire_read_exited(f, &s->run->arena, &exited))
         frames_malformed(s, f);
-    state->exited = true;
+    rank_set_end(state, RANK_EXITED);
     state->ended_ns = now_ns();
     state->status = exited.status;
     state->user_us = exited.user_us;
@@ -512,7 +512,7 @@ static void frames_on_detached(struct frames *s, const struct wire_frame *f)
         frames_malformed(s, f);
     else if (state->command)
         command_watch_on_detached(s->commands, f->rank);
-    else if (!state->failed && !state->exited) {
+    else if (!state->failed && state->end != RANK_EXITED) {
         command_watch_blame_detached(s->run, f->rank);
         frames_fail_rank(s, f->rank);
     }
@@ -547,7 +547,7 @@ static void frames_on_store(struct frames *s, const struct wire_frame *f)
 {
     struct diag d;
     diag_init(&d);
-    if (s->run->ranks[f->rank].exited)
+    if (s->run->ranks[f->rank].end == RANK_EXITED)
         return;
     if (rdv_on_frame(s->rdv, f, liveness_now_ns(s->liveness), &d) != COLLRUN_OK)
         stop_on_job_failure(s->stop, CAUSE_LAUNCH, EXIT_INTERNAL, &d);

@@ -95,7 +95,7 @@ static void liveness_host_lost(struct liveness *l, struct host *host, int code, 
     for (uint32_t i = 0; i < run->desc->nranks; i++) {
         if (run->desc->ranks[i].host != host->index)
             continue;
-        run->ranks[i].host_lost = !run->ranks[i].exited;
+        rank_set_end(&run->ranks[i], RANK_LOST);
         output_end_rank(l->output, i);
         rdv_on_rank_exit(l->rdv, i, "was lost with its host");
     }
@@ -202,7 +202,8 @@ bool liveness_on_bye(struct liveness *l, struct host *host)
     const struct desc *desc = l->run->desc;
     bool early = !host->has_job;
     for (uint32_t i = 0; i < desc->nranks; i++)
-        early = early || (desc->ranks[i].host == host->index && !l->run->ranks[i].exited);
+        early =
+            early || (desc->ranks[i].host == host->index && l->run->ranks[i].end != RANK_EXITED);
     if (!early || l->stop->step != STOP_NONE)
         return false;
     conn_close(&host->conn);

@@ -169,7 +169,7 @@ static void phases_late_text(const struct phases *p, enum rank_phase phase, char
     uint32_t n = 0, *list = xcalloc(run->desc->nranks, sizeof *list);
     const char *doing = "";
     for (uint32_t i = 0; i < run->desc->nranks; i++) {
-        if (run->ranks[i].exited || run->ranks[i].phase >= phase)
+        if (run->ranks[i].end == RANK_EXITED || run->ranks[i].phase >= phase)
             continue;
         doing = n ? doing : rank_phase_text(&run->ranks[i], run->ranks[i].phase);
         list[n++] = i;

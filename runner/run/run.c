@@ -82,7 +82,7 @@ static void run_print_last_words(const struct supervisor *s)
         const struct rank_state *r = &s->run.ranks[i];
         char prefix[64];
         snprintf(prefix, sizeof prefix, "collrun: rank %u wrote last to stderr: ", i);
-        shown += r->command && !r->member &&
+        shown += r->command && r->part == PART_OUTSIDE &&
                  output_stderr_tail(s->output, i, 1, prefix, s->run.options->report->out);
     }
 }

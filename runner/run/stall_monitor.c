@@ -193,7 +193,7 @@ static void stall_monitor_ask(struct stall_monitor *m, const struct stall *s)
 static bool stall_monitor_has_answer(const struct stall_monitor *m, uint32_t rank)
 {
     const struct rank_state *r = &m->run->ranks[rank];
-    return r->stacks.received || r->exited;
+    return r->stacks.received || r->end == RANK_EXITED;
 }
 
 void stall_monitor_on_stacks(struct stall_monitor *m)
@@ -321,7 +321,7 @@ static void last_look_choose_unfinished(struct last_look *l)
 {
     for (uint32_t i = 0; i < l->run->desc->nranks && l->n < STALL_REPORT_STACKS; i++) {
         const struct rank_state *r = &l->run->ranks[i];
-        if (r->pid && !r->exited && r->phase != PHASE_DONE && r->phase != PHASE_IDLE)
+        if (r->pid && r->end != RANK_EXITED && r->phase != PHASE_DONE && r->phase != PHASE_IDLE)
             l->ranks[l->n++] = i;
     }
 }
@@ -338,7 +338,7 @@ static void last_look_choose(struct last_look *l)
     stall_fini(&s);
     for (uint32_t i = 0; i < l->run->desc->nranks && l->n < STALL_REPORT_STACKS; i++) {
         const struct rank_state *r = &l->run->ranks[i];
-        if (r->failed && !r->exited && r->failure.code == COLLRUN_ERR_TIMEOUT &&
+        if (r->failed && r->end != RANK_EXITED && r->failure.code == COLLRUN_ERR_TIMEOUT &&
             r->subject == WIRE_SUBJECT_WORKLOAD && !stall_has(l->ranks, l->n, i) &&
             !snapshot_inside(&r->snapshot, inside, sizeof inside))
             l->ranks[l->n++] = i;
@@ -375,7 +375,7 @@ void last_look_on_stacks(struct last_look *l)
     uint32_t answers = 0;
     for (uint32_t i = 0; i < l->n; i++) {
         const struct rank_state *r = &l->run->ranks[l->ranks[i]];
-        answers += r->stacks.received || r->exited;
+        answers += r->stacks.received || r->end == RANK_EXITED;
     }
     if (l->step == LAST_LOOK_STACKS && answers == l->n)
         last_look_end(l);
@@ -415,7 +415,7 @@ void last_look_begin(struct last_look *l, void (*done)(void *ctx), void *ctx)
     l->n = l->nasked = 0;
     l->timer = (struct loop_timer){.fired = last_look_on_timer, .owner = l};
     for (uint32_t i = 0; i < l->run->desc->nranks; i++) {
-        l->asked[i] = l->run->ranks[i].pid && !l->run->ranks[i].exited;
+        l->asked[i] = l->run->ranks[i].pid && l->run->ranks[i].end != RANK_EXITED;
         l->nasked += l->asked[i];
     }
     hosts_send_all(l->run, WIRE_QUERY, NULL);

@@ -13,9 +13,9 @@ static void status_request_rank_text(const struct status_request *s, uint32_t ra
                                      size_t size)
 {
     const struct rank_state *r = &s->run->ranks[rank];
-    if (r->exited && s->stop->step == STOP_NONE)
+    if (r->end == RANK_EXITED && s->stop->step == STOP_NONE)
         snprintf(out, size, "exited");
-    else if (r->phase == PHASE_RUNNING && r->command && !r->member)
+    else if (r->phase == PHASE_RUNNING && r->command && r->part == PART_OUTSIDE)
         snprintf(out, size, "running a program that has not called collrun_init%s",
                  r->snapshot.state == 'T' ? ", stopped by a signal" : "");
     else if (r->phase == PHASE_RUNNING && r->snapshot.known)
@@ -34,7 +34,7 @@ static void status_request_print_age(const struct status_request *s, const uint3
     bool inside = false;
     for (uint32_t i = 0; i < n; i++) {
         const struct rank_state *r = &s->run->ranks[list[i]];
-        if (r->exited || r->phase != PHASE_RUNNING || !rank_age(r, now, &age, &inside))
+        if (r->end == RANK_EXITED || r->phase != PHASE_RUNNING || !rank_age(r, now, &age, &inside))
             continue;
         most = age > most ? age : most;
     }

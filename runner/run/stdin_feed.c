@@ -29,7 +29,7 @@ static bool stdin_feed_has_room(const struct stdin_feed *f)
     uint32_t open = 0;
     for (uint32_t i = 0; i < readers->n; i++) {
         const uint32_t rank = readers->items[i];
-        if (f->closed[rank] || f->run->ranks[rank].exited)
+        if (f->closed[rank] || f->run->ranks[rank].end == RANK_EXITED)
             continue;
         if (f->outstanding[rank] + CHUNK > WIRE_STDIN_WINDOW)
             return false;
@@ -104,7 +104,7 @@ bool stdin_feed_on_taken(struct stdin_feed *f, const struct wire_frame *frame)
 void stdin_feed_on_exit(struct stdin_feed *f)
 {
     const struct desc_terminal *t = &f->run->desc->terminal;
-    if (t->used && f->run->ranks[t->rank].exited)
+    if (t->used && f->run->ranks[t->rank].end == RANK_EXITED)
         stdin_feed_suspend(f);
     if (f->started)
         stdin_feed_pump(f);
@@ -134,7 +134,7 @@ void stdin_feed_suspend(struct stdin_feed *f)
 void stdin_feed_resume(struct stdin_feed *f)
 {
     const struct desc_terminal *t = &f->run->desc->terminal;
-    if (f->started && t->used && !f->run->ranks[t->rank].exited)
+    if (f->started && t->used && f->run->ranks[t->rank].end != RANK_EXITED)
         terminal_take(&f->terminal);
     console_set_raw(f->console, f->terminal.taken);
 }

@@ -16,7 +16,7 @@
 static void stop_mark_killed(struct run_state *run)
 {
     for (uint32_t i = 0; i < run->desc->nranks; i++)
-        run->ranks[i].killed = run->ranks[i].killed || !run->ranks[i].exited;
+        run->ranks[i].killed = run->ranks[i].killed || run->ranks[i].end != RANK_EXITED;
 }
 
 static void stop_escalate(struct stop *s)

@@ -252,12 +252,13 @@ static void ranks_wait_outside_of_operations_at_a_time_limit(void **state)
     programs.ngroups = 1;
     for (int i = 0; i < 4; i++) {
         ranks[i].phase = PHASE_RUNNING;
-        ranks[i].command = ranks[i].member = ranks[i].formed = true;
-        ranks[i].finalizing = i != 1;
+        ranks[i].command = true;
+        ranks[i].part = i == 1 ? PART_MEMBER : PART_FINALIZING;
         if (i == 0)
             rank_forming_add(&ranks[i].forming, &w);
     }
-    ranks[1].exited = ranks[1].stop_requested = true; /* since then */
+    ranks[1].end = RANK_EXITED; /* since then */
+    ranks[1].stop_requested = true;
     struct evidence e = {
         &programs,
         ranks,
@@ -271,7 +272,8 @@ static void ranks_wait_outside_of_operations_at_a_time_limit(void **state)
     is_list(&v.waits[0].waited_for, "1");
     rank_forming_fini(&ranks[0].forming);
     ranks[0].attached_ns = second;
-    ranks[0].formed = ranks[0].finalizing = ranks[1].member = false;
+    ranks[0].part = PART_JOINING;
+    ranks[1].part = PART_OUTSIDE;
     verdict_find(&e, &arena, &v);
     assert_int_equal(v.class, CAUSE_MISSING);
     is_list(&v.culprits, "1");

@@ -296,7 +296,7 @@ static void a_deadlock_is_explained(void **state)
     assert_true(find(s.ranks, false, &d));
     assert_string_equal(d.text, "rank 0 waits in allreduce a#3 (1024 x float32, sum) for rank "
                                 "1, whose workloads have ended; 3 ranks are blocked forever");
-    s.ranks[1].finalizing = true;
+    s.ranks[1].part = PART_FINALIZING;
     assert_true(find(s.ranks, false, &d));
     assert_string_equal(d.text, "rank 0 waits in allreduce a#3 (1024 x float32, sum) for rank 1, "
                                 "which has called collrun_finalize; 3 ranks are blocked forever");
@@ -330,7 +330,7 @@ static void nothing_is_found_while_a_rank_is_uncertain(void **state)
         s.calls[1].timeout_ns = i == 2 ? 1000000000 : s.calls[1].timeout_ns;
         s.calls[1].eager = i == 3;
         s.groups[1].scope = i == 4 ? scopes[1] : scopes[0];
-        r->exited = i == 5;
+        r->end = i == 5 ? RANK_EXITED : RANK_LIVES;
         if (find(s.ranks, false, &d))
             fail_msg("%s, yet: %s", cases[i].why, d.text);
         if (find(s.ranks, true, &d) != cases[i].explained)

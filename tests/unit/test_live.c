@@ -70,11 +70,11 @@ static void ranks_that_run_are_counted(void **state)
     (void)state;
     ranks[0] = ranks[1] = (struct rank_state){0};
     shows(1, 80, "1s | 0/2 ranks up");
-    ranks[0].exited = true; /* it could not be started */
+    ranks[0].end = RANK_EXITED; /* it could not be started */
     shows(1, 80, "1s | 0/2 ranks up");
     ranks[1].pid = 7;
     shows(1, 80, "1s | 1/2 ranks up");
-    ranks[1].host_lost = true;
+    ranks[1].end = RANK_LOST;
     shows(1, 80, "1s | 0/2 ranks up");
 }
 
@@ -92,7 +92,7 @@ static void ranks_and_rates(void **state)
     shows(4, 80, "4s | 2/2 ranks up | dp 2.0 k op/s 128 MB/s | sync 20 op/s");
     see(5, "dp", 3000, 192000000); /* it stands still: that is shown, too */
     shows(75, 80, "1m15s | 2/2 ranks up | dp 0 op/s 0B/s | sync 20 op/s");
-    ranks[0].exited = true;
+    ranks[0].end = RANK_EXITED;
     shows(7200, 80, "2h00m | 1/2 ranks up | dp 0 op/s 0B/s | sync 20 op/s");
 }
 

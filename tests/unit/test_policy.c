@@ -76,7 +76,7 @@ static void pauses_double_up_to_a_minute(void **state)
     (void)state;
     struct policy p = {0};
     struct job_on_failure on = restart(10, 1);
-    struct rank_state ranks[1] = {{.exited = true}};
+    struct rank_state ranks[1] = {{.end = RANK_EXITED}};
     struct verdict v = failure(CAUSE_EXIT, 1);
     struct policy_decision next;
     static const uint64_t seconds[] = {1, 2, 4, 8, 16, 32, 60, 60, 60, 60};
@@ -101,7 +101,7 @@ static void a_long_attempt_counts_afresh(void **state)
     (void)state;
     struct policy p = {0};
     struct job_on_failure on = restart(2, 1);
-    struct rank_state ranks[1] = {{.exited = true}};
+    struct rank_state ranks[1] = {{.end = RANK_EXITED}};
     struct verdict v = failure(CAUSE_EXIT, 1);
     struct policy_decision next;
     for (int i = 0; i < 20; i++) {
@@ -140,7 +140,7 @@ static void the_same_again_is_not_retried(void **state)
     struct policy p = {0};
     struct job_on_failure on = restart(10, 1);
     struct group_snapshot g = {.name = "dp", .started = 7, .done = 6, .kind = COLLRUN_ALLREDUCE};
-    struct rank_state ranks[1] = {{.exited = true, .snapshot = {.groups = &g, .n = 1}}};
+    struct rank_state ranks[1] = {{.end = RANK_EXITED, .snapshot = {.groups = &g, .n = 1}}};
     struct verdict v = failure(CAUSE_SIGNAL, 139);
     struct policy_decision next;
     policy_decide(&p, &on, &v, ranks, 0, &next);

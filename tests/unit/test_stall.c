@@ -240,7 +240,7 @@ static void a_rank_that_has_ended_is_not_missing(void **state)
     for (uint32_t r = 0; r < RANKS; r++)
         slot(r, "world", r ? 3 : 2, 2, 9);
     slot(1, "world", 2, 2, 9);
-    ranks[1].exited = true;
+    ranks[1].end = RANK_EXITED;
     ranks[0].phase = PHASE_DONE;
     status(10);
     assert_true(find(10, 5));
@@ -307,7 +307,7 @@ static void a_program_that_has_not_called_collrun_init(void **state)
     stall_watch_phases(&watch, ranks, 3 * SECOND);
     assert_false(find(20, 5)); /* none of them uses collrun */
     stall_fini(&found);
-    ranks[0].member = ranks[3].member = true;
+    ranks[0].part = ranks[3].part = PART_JOINING;
     stall_watch_phases(&watch, ranks, 20 * SECOND);
     assert_false(find(24, 5));
     stall_fini(&found);
@@ -319,7 +319,7 @@ static void a_program_that_has_not_called_collrun_init(void **state)
                 "collective\n"
                 "WAIT   ranks 0 and 3 -> collrun_init -> ranks 1-2, for 5.0 s\n");
     stall_fini(&found);
-    ranks[0].formed = ranks[3].formed = true; /* groups without ranks 1 and 2 */
+    ranks[0].part = ranks[3].part = PART_MEMBER; /* groups without ranks 1 and 2 */
     assert_false(find(25, 5));
     stall_fini(&found);
 }
@@ -571,9 +571,10 @@ static void a_program_that_does_not_finalize(void **state)
     bool inside;
     for (uint32_t r = 0; r < RANKS; r++) {
         slot(r, "world", 4, 4, 9);
-        ranks[r].command = ranks[r].member = ranks[r].formed = true;
+        ranks[r].command = true;
+        ranks[r].part = PART_MEMBER;
     }
-    ranks[0].finalizing = true;
+    ranks[0].part = PART_FINALIZING;
     status(100);
     assert_true(forms(0, true, WIRE_FORMING_FINALIZE, "world", 100));
     assert_true(find(108, 5));
@@ -588,7 +589,7 @@ static void a_program_that_does_not_finalize(void **state)
     assert_string_equal(doing, "in collrun_finalize");
     assert_true(rank_age(&ranks[0], 108 * SECOND, &age, &inside) && inside);
     assert_int_equal(age, 9 * SECOND);
-    ranks[1].finalizing = true;
+    ranks[1].part = PART_FINALIZING;
     ranks[2].phase = PHASE_IDLE;
     assert_true(find(108, 5));
     assert_int_equal(found.nculprits, 0);

@@ -84,7 +84,7 @@ static void usage_is_read_or_refused(void **state)
 static void the_state_has_what_is_known(void **state)
 {
     struct rank_state ranks[RANKS] = {{.phase = PHASE_RUNNING, .pid = 7},
-                                      {.phase = PHASE_RUNNING, .exited = true, .status = 9}};
+                                      {.phase = PHASE_RUNNING, .end = RANK_EXITED, .status = 9}};
     struct audit *audit = audit_new(RANKS);
     struct live live;
     struct buf b;
@@ -109,7 +109,7 @@ static void the_state_has_what_is_known(void **state)
     assert_string_equal(json_string_value(json_object_get(r1, "doing")), "by signal 9");
     assert_int_equal(json_integer_value(json_object_get(json, "up")), 1);
     json_decref(json);
-    ranks[0].host_lost = true;
+    ranks[0].end = RANK_LOST;
     json = top_json(&(struct top_state){&desc, ranks, &live, audit}, live.begin_ns);
     r0 = json_array_get(json_object_get(json, "ranks"), 0);
     assert_string_equal(json_string_value(json_object_get(r0, "state")), "lost");

@@ -34,7 +34,7 @@ struct situation {
 
 #define GOOD                                                                                       \
     {                                                                                              \
-        .phase = PHASE_FINISHING, .exited = true                                                   \
+        .phase = PHASE_FINISHING, .end = RANK_EXITED                                               \
     }
 static const struct situation situations[] = {
     {"a good job", {GOOD, GOOD, GOOD, GOOD}, WIRE_HOST, CAUSE_NONE, 0, ""},
@@ -85,7 +85,7 @@ static const struct situation situations[] = {
       {.phase = PHASE_FINISHING,
        .first_failure_phase = PHASE_RUNNING,
        .first_failure_ns = 5,
-       .exited = true},
+       .end = RANK_EXITED},
       GOOD,
       GOOD},
      1,
@@ -94,7 +94,7 @@ static const struct situation situations[] = {
      "exited with code 0 while it was running"},
     {"a time-out beats the good end of a rank that had called collrun_finalize",
      {{FAILED_AT(5), FAILED(COLLRUN_ERR_TIMEOUT), .status = EXIT(1)},
-      {FAILED_AT(6), .command = true, .finalizing = true, .stop_requested = true},
+      {FAILED_AT(6), .command = true, .part = PART_FINALIZING, .stop_requested = true},
       GOOD,
       GOOD},
      0,
@@ -289,7 +289,8 @@ static void an_end_after_a_failed_call_is_its_consequence(void **state)
             {FAILED_AT(5), .status = SIGABRT},
             {FAILED_AT(5), .status = EXIT(1)},
             {FAILED_AT(5), .status = EXIT(0)},
-            {FAILED_AT(5), .command = true, .member = true, .left_early = true, .status = EXIT(0)}};
+            {FAILED_AT(5), .command = true, .part = PART_MEMBER, .departure = DEPARTURE_EARLY,
+             .status = EXIT(0)}};
         for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
             struct rank_state ranks[4] = {GOOD, ends[k], GOOD, GOOD};
             struct record_view_failure why = {.status = calls[i].status,
@@ -440,6 +441,40 @@ static void a_cause_that_is_no_rank_s(void **state)
     arena_fini(&arena);
 }
 
+/* What the drawings in diagnose/ranks.h say, written out: the state that each transition leads to.
+ */
+static void a_rank_never_moves_back(void **state)
+{
+    static const enum rank_part parts[][5] = {
+        {PART_OUTSIDE, PART_JOINING, PART_MEMBER, PART_FINALIZING, PART_FINALIZED},
+        {PART_JOINING, PART_JOINING, PART_MEMBER, PART_FINALIZING, PART_FINALIZED},
+        {PART_MEMBER, PART_MEMBER, PART_MEMBER, PART_FINALIZING, PART_FINALIZED},
+        {PART_FINALIZING, PART_FINALIZING, PART_FINALIZING, PART_FINALIZING, PART_FINALIZED},
+        {PART_FINALIZED, PART_FINALIZED, PART_FINALIZED, PART_FINALIZED, PART_FINALIZED}};
+    static const enum rank_end ends[3][3] = {{RANK_LIVES, RANK_EXITED, RANK_LOST},
+                                             {RANK_EXITED, RANK_EXITED, RANK_EXITED},
+                                             {RANK_LOST, RANK_LOST, RANK_LOST}};
+    (void)state;
+    for (unsigned from = PART_OUTSIDE; from <= PART_FINALIZED; from++)
+        for (unsigned to = PART_OUTSIDE; to <= PART_FINALIZED; to++) {
+            struct rank_state r = {.part = (enum rank_part)from};
+            assert_int_equal(rank_advance_part(&r, (enum rank_part)to), parts[from][to] != from);
+            assert_int_equal(r.part, parts[from][to]);
+        }
+    for (unsigned from = RANK_LIVES; from <= RANK_LOST; from++)
+        for (unsigned to = RANK_LIVES; to <= RANK_LOST; to++) {
+            struct rank_state r = {.end = (enum rank_end)from};
+            assert_int_equal(rank_set_end(&r, (enum rank_end)to), ends[from][to] != from);
+            assert_int_equal(r.end, ends[from][to]);
+        }
+    struct rank_state r = {0};
+    assert_true(rank_advance_departure(&r, DEPARTURE_SENT));
+    assert_false(rank_advance_departure(&r, DEPARTURE_SENT)); /* the others get RANK_LOST once */
+    assert_true(rank_advance_departure(&r, DEPARTURE_EARLY));
+    assert_false(rank_advance_departure(&r, DEPARTURE_SENT));
+    assert_int_equal(r.departure, DEPARTURE_EARLY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +483,7 @@ int main(void)
         cmocka_unit_test(the_rank_that_aborted_a_group_is_the_culprit),
         cmocka_unit_test(a_death_inside_an_operation_names_it),
         cmocka_unit_test(a_cause_that_is_no_rank_s),
+        cmocka_unit_test(a_rank_never_moves_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
