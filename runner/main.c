@@ -4,6 +4,7 @@
  * job, query the plugins, plan, run. The errors of the first three steps are printed together, and
  * then nothing is started.
  */
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/template.h"
 #include "build_id.h"
@@ -486,6 +487,31 @@ static void need_stack(void)
                   "hint: raise it: ulimit -s\n");
 }
 
+/* COLLRUN_DEBUG=help: the areas. */
+static int list_debug_areas(struct session *s)
+{
+    for (unsigned i = 0; i < DEBUG_AREA_COUNT; i++)
+        printf("%-9s %s\n", debug_area_name(i), debug_area_text(i));
+    printf("%-9s all of them\n", "all");
+    return finish(s);
+}
+
+/* 0, or what collrun exits with. *listed: it has only listed the areas. */
+static int start_debug(struct session *s, bool *listed)
+{
+    const char *text = getenv("COLLRUN_DEBUG");
+    uint64_t areas = 0;
+    struct diag d;
+    *listed = text && strcmp(text, "help") == 0;
+    if (*listed)
+        return list_debug_areas(s);
+    if (debug_parse(text, &areas, &d) < 0)
+        return fail(s, &d, EXIT_JOB);
+    if (areas)
+        debug_start(areas, 0, "collrun");
+    return EXIT_OK;
+}
+
 int main(int argc, char **argv)
 {
     keep_standard_descriptors();
@@ -500,8 +526,11 @@ int main(int argc, char **argv)
     if (opts_parse(argc, argv, &s.arena, &s.opts, &d) < 0) {
         exit_code = fail(&s, &d, EXIT_JOB);
     } else {
+        bool listed;
         report_init(&s.report, stderr, s.opts.no_color, NULL);
-        exit_code = run_command(&s);
+        exit_code = start_debug(&s, &listed);
+        if (exit_code == EXIT_OK && !listed)
+            exit_code = run_command(&s);
     }
     diag_list_fini(&s.diags);
     arena_fini(&s.arena);

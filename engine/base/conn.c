@@ -53,6 +53,7 @@ static void conn_break(struct conn *c)
 int conn_open(struct conn *c, struct loop *loop, int read_fd, int write_fd, struct diag *d)
 {
     c->loop = loop;
+    c->peer = c->peer ? c->peer : "?";
     buf_init(&c->in);
     buf_init(&c->out);
     buf_init(&c->lines);
@@ -106,6 +107,7 @@ static bool conn_deliver(struct conn *c)
     while ((rc = wire_next(&c->in, &f, &d)) > 0) {
         c->in_frame = true;
         c->received++;
+        wire_debug_received(c->peer, &f);
         errno = 0; /* see wire_malformed */
         c->frame(c, &f);
         c->in_frame = false;
@@ -272,12 +274,20 @@ struct buf *conn_out(struct conn *c)
     return &c->out;
 }
 
+void conn_end(struct conn *c, size_t mark)
+{
+    wire_end(&c->out, mark);
+    wire_debug_sent(c->peer, &c->out, mark);
+}
+
 void conn_send(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt, const void *payload,
                size_t len)
 {
     if (!conn_is_open(c))
         return;
-    wire_put(&c->out, type, rank, attempt, payload, len);
+    const size_t mark = wire_begin(&c->out, type, rank, attempt);
+    buf_put(&c->out, payload, len);
+    conn_end(c, mark);
     conn_flush(c);
 }
 
@@ -288,7 +298,7 @@ void conn_put_buf(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt
         return;
     size_t mark = wire_begin(&c->out, type, rank, attempt);
     buf_put_buf(&c->out, payload);
-    wire_end(&c->out, mark);
+    conn_end(c, mark);
 }
 
 void conn_send_buf(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt,

@@ -14,6 +14,7 @@
 
 struct conn {
     struct loop *loop;
+    const char *peer;              /* for the log; set before conn_open; borrowed */
     struct loop_fd reader, writer; /* the same descriptor twice (dup) when the stream is a socket */
     int read_fd, write_fd;         /* owned */
     bool reads_text, writes_text;  /* as lines of base64; set before conn_open */
@@ -44,8 +45,10 @@ void conn_feed(struct conn *c, const void *bytes, size_t len);
 void conn_pause(struct conn *c);
 void conn_resume(struct conn *c);
 
-/* Bytes that are put into the returned buffer are sent after conn_flush. */
+/* Frames that are put into the returned buffer, from wire_begin to conn_end, are sent after
+ * conn_flush. */
 struct buf *conn_out(struct conn *c);
+void conn_end(struct conn *c, size_t mark);
 void conn_flush(struct conn *c);
 void conn_send(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt, const void *payload,
                size_t len);

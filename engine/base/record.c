@@ -31,6 +31,7 @@ _Static_assert(sizeof(struct record_op) == 32, "an operation has a fixed shape")
 _Static_assert(sizeof(struct record_thread) == 128, "a thread has a fixed shape");
 _Static_assert(sizeof(struct record_request) == 64, "a request has a fixed shape");
 _Static_assert(sizeof(struct record_channel) == 64, "a channel has a fixed shape");
+_Static_assert(sizeof(struct record_line) == 256, "a line has a fixed shape");
 
 /* ---- the clock ---- */
 
@@ -107,7 +108,8 @@ struct record_layout record_layout(const struct record_head *head)
     at.waits = at.threads + head->nthreads * sizeof(struct record_thread);
     at.requests = at.waits + head->nthreads * RECORD_WAITS * sizeof(uint32_t);
     at.channels = at.requests + head->nrequests * sizeof(struct record_request);
-    at.members = at.channels + head->nchannels * sizeof(struct record_channel);
+    at.lines = at.channels + head->nchannels * sizeof(struct record_channel);
+    at.members = at.lines + head->nlines * sizeof(struct record_line);
     at.size = at.members + head->nmembers * sizeof(uint32_t);
     return at;
 }
@@ -124,6 +126,7 @@ int record_make(uint32_t rank, uint32_t entries)
                                .nthreads = RECORD_THREADS,
                                .nrequests = RECORD_REQUESTS,
                                .nchannels = RECORD_CHANNELS,
+                               .nlines = RECORD_LINES,
                                .nmembers = RECORD_MEMBERS};
     memcpy(head.magic, RECORD_MAGIC, sizeof head.magic);
     if (entries > RECORD_ENTRIES_MAX || (entries & (entries - 1)))
@@ -150,7 +153,8 @@ static bool record_is_ours(const struct record_head *head)
            (head->entries & (head->entries - 1)) == 0 &&
            head->ncounts == (head->entries ? RECORD_COUNTS : 0) &&
            head->nthreads == RECORD_THREADS && head->nrequests == RECORD_REQUESTS &&
-           head->nchannels == RECORD_CHANNELS && head->nmembers == RECORD_MEMBERS;
+           head->nchannels == RECORD_CHANNELS && head->nlines == RECORD_LINES &&
+           head->nmembers == RECORD_MEMBERS;
 }
 
 struct record_head *record_map(int fd)

@@ -16,6 +16,7 @@
  *   uint32_t  waits[nthreads][RECORD_WAITS]  the requests that a thread waits for
  *   struct record_request requests[nrequests] open requests
  *   struct record_channel channels[nchannels] messages sent and received, by peer and tag
+ *   struct record_line   lines[nlines]       ring: the last lines of the log (base/debug.h)
  *   uint32_t             members[nmembers]   lists of world ranks, to which groups point
  *
  * - Numbers are little-endian and of fixed size. There are no pointers.
@@ -57,6 +58,7 @@ enum {
     RECORD_CHANNELS = 8192,
     RECORD_MEMBERS = 1 << 18, /* 1 MiB */
     RECORD_LIBRARY = 32,
+    RECORD_LINES = 128, /* 32 KiB */
     RECORD_MARKS = 64,
     RECORD_STEP = 64 /* between the numbers of record_marks.steps */
 };
@@ -136,7 +138,7 @@ struct record_head {
     _Atomic uint64_t harmless;    /* signals whose handlers cannot leave a call; bit 0: signal 1 */
     _Atomic uint64_t forgotten;   /* closed groups whose slots were used again */
     _Atomic uint32_t lost;        /* enum record_lost; only grows */
-    uint32_t reserved;
+    uint32_t nlines;
     /* Relaxed additions: they hand out places. The version of an entry publishes the entry, and the
      * counts that it refers to; next_count is also the sequence number of older counts. */
     _Atomic uint64_t next;       /* entries ever begun; entry i is at [i % entries] */
@@ -165,7 +167,10 @@ struct record_head {
     _Atomic uint64_t in_fini, fini_since_ns;
     struct record_failure failure;
     struct record_user_op user_ops[RECORD_USER_OPS]; /* the first ones that were used */
-    char padding[4096 - 264 - 4 * RECORD_LIBRARY - sizeof(struct record_failure) -
+    _Atomic uint64_t next_line; /* lines ever begun; line i is at [i % nlines] */
+    /* What the rank logs (base/debug.h): the agent writes both before the rank starts. */
+    uint64_t debug_areas, debug_start_ns;
+    char padding[4096 - 288 - 4 * RECORD_LIBRARY - sizeof(struct record_failure) -
                  RECORD_USER_OPS * sizeof(struct record_user_op)];
 };
 
@@ -399,6 +404,12 @@ struct record_channel {
     char padding[30];
 };
 
+/* 256 bytes: a line of the log of the rank, without its newline. */
+struct record_line {
+    _Atomic uint64_t version; /* of line i: i + 1; 0 while it is written. Released. */
+    char text[248];           /* terminated; may be cut */
+};
+
 /* A condition that proofs of deadlock need. tests/mutation compiles this with one that is false. */
 #ifndef RECORD_RULE
 #define RECORD_RULE(condition) true
@@ -411,7 +422,8 @@ static inline uint32_t record_fold(uint32_t tag)
 
 /* Where the arrays begin, for the lengths in `head`; .size: of all. */
 struct record_layout {
-    size_t modules, groups, marks, counts, entries, threads, waits, requests, channels, members;
+    size_t modules, groups, marks, counts, entries, threads, waits, requests, channels, lines,
+        members;
     size_t size;
 };
 struct record_layout record_layout(const struct record_head *head);

@@ -45,7 +45,7 @@ static bool record_view_is_sane(const struct record_head *h)
            h->entries <= RECORD_ENTRIES_MAX && (h->entries & (h->entries - 1)) == 0 &&
            (h->ncounts & (h->ncounts - 1)) == 0 && h->nthreads <= RECORD_THREADS &&
            h->nrequests <= RECORD_REQUESTS && h->nchannels <= RECORD_CHANNELS &&
-           h->nmembers <= RECORD_MEMBERS;
+           h->nmembers <= RECORD_MEMBERS && h->nlines <= RECORD_LINES;
 }
 
 int record_view_init(struct record_view *v, const void *bytes, size_t len, struct diag *d)
@@ -407,6 +407,29 @@ bool record_view_module(const struct record_view *v, uint64_t address, char *pat
     return false;
 }
 
+/* ---- lines of the log ---- */
+
+bool record_view_line(const struct record_view *v, uint32_t back, char *text)
+{
+    const uint64_t next = record_view_load64(&record_view_head(v)->next_line);
+    struct record_line line;
+    if (!v->head.nlines || back >= next || back >= v->head.nlines)
+        return false;
+    const uint64_t i = next - 1 - back;
+    const unsigned char *at = v->bytes + v->at.lines + i % v->head.nlines * sizeof line;
+    const uint64_t version = record_view_load64(at);
+    memcpy(&line, at, sizeof line);
+    record_view_fence();
+    if (version != i + 1 || record_view_load64(at) != version)
+        return false;
+    line.text[sizeof line.text - 1] = '\0';
+    memcpy(text, line.text, RECORD_VIEW_LINE);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    return true;
+}
+
 /* ---- copies ---- */
 
 /* Mark `i` of all slots; zeros if it is being written. */
@@ -443,6 +466,7 @@ static void record_view_save_calls(const struct record_view *v, const struct rec
     buf_put(out, v->bytes + v->at.waits, cut->nthreads * RECORD_WAITS * sizeof(uint32_t));
     buf_put(out, v->bytes + v->at.requests, cut->nrequests * sizeof(struct record_request));
     buf_put(out, v->bytes + v->at.channels, cut->nchannels * sizeof(struct record_channel));
+    buf_put(out, v->bytes + v->at.lines, cut->nlines * sizeof(struct record_line));
     buf_put(out, v->bytes + v->at.members, cut->nmembers * sizeof(uint32_t));
 }
 
@@ -460,6 +484,7 @@ static void record_view_cut_calls(const struct record_view *v, struct record_hea
     cut->nrequests = record_view_used(&live->requests_used, v->head.nrequests);
     cut->nchannels = record_view_used(&live->channels_used, v->head.nchannels);
     cut->nmembers = record_view_used(&live->members_used, v->head.nmembers);
+    cut->nlines = record_view_load64(&live->next_line) ? v->head.nlines : 0;
 }
 
 /* No more than there are. */

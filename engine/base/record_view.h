@@ -132,6 +132,11 @@ enum { RECORD_VIEW_PATH = 232 };
 bool record_view_module(const struct record_view *v, uint64_t address, char *path,
                         uint64_t *offset);
 
+/* A line of the log of the rank (base/debug.h); back 0: the last one. `text` has room for
+ * RECORD_VIEW_LINE bytes. False: there is none, or it is being written. */
+enum { RECORD_VIEW_LINE = 248 };
+bool record_view_line(const struct record_view *v, uint32_t back, char *text);
+
 /* CLOCK_MONOTONIC of ticks. */
 uint64_t record_view_ns(const struct record_view *v, uint64_t ticks);
 

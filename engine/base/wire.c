@@ -5,7 +5,11 @@
  */
 #include "base/wire_fields.h"
 
+#include "base/debug.h"
+#include "base/quote.h"
+
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -246,6 +250,8 @@ static const char *const wire_type_names[] = {
     [WIRE_DETACHED] = "DETACHED",
     [WIRE_NETWORK] = "NETWORK",
     [WIRE_TRACE] = "TRACE",
+    [WIRE_DEBUG_LINES] = "DEBUG_LINES",
+    [WIRE_DEBUG] = "DEBUG",
     [WIRE_READ_RECORDS] = "READ_RECORDS",
     [WIRE_READ_STACKS] = "READ_STACKS",
     [WIRE_MEASURE] = "MEASURE",
@@ -288,4 +294,112 @@ const char *wire_type_name(uint16_t type)
     const size_t n = sizeof wire_type_names / sizeof *wire_type_names;
     const char *name = type < n ? wire_type_names[type] : NULL;
     return name ? name : "unknown";
+}
+
+/* ---- printing, for the log ---- */
+
+/* A text that grows in a caller's array; what does not fit is left out. */
+struct wire_text {
+    char *out;
+    size_t size, used;
+};
+
+static void wire_text_add(struct wire_text *t, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void wire_text_add(struct wire_text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(t->out + t->used, t->size - t->used, format, args);
+    va_end(args);
+    t->used += n > 0 ? (size_t)n : 0;
+    if (t->used >= t->size)
+        t->used = t->size - 1;
+}
+
+static void wire_print_str(struct wire_text *t, const char *name, const char *text)
+{
+    char quoted[QUOTE_SIZE];
+    wire_text_add(t, " %s=%s", name, quote(text, quoted));
+}
+
+static void wire_print_failure(struct wire_text *t, const char *name,
+                               const struct record_view_failure *f)
+{
+    if (f->status)
+        wire_text_add(t, " %s=%d group=\"%s\" operation=%" PRIu64, name, f->status, f->group,
+                      f->number);
+}
+
+#define WIRE_PRINT_u8(n, v) wire_text_add(t, " %s=%u", n, v)
+#define WIRE_PRINT_u16(n, v) wire_text_add(t, " %s=%u", n, v)
+#define WIRE_PRINT_u32(n, v) wire_text_add(t, " %s=%" PRIu32, n, v)
+#define WIRE_PRINT_u64(n, v) wire_text_add(t, " %s=%" PRIu64, n, v)
+#define WIRE_PRINT_i32(n, v) wire_text_add(t, " %s=%" PRId32, n, v)
+#define WIRE_PRINT_f64(n, v) wire_text_add(t, " %s=%g", n, v)
+#define WIRE_PRINT_str(n, v) wire_print_str(t, n, v)
+#define WIRE_PRINT_failure(n, v) wire_print_failure(t, n, &(v))
+#define WIRE_PRINT(type, name) WIRE_PRINT_##type(#name, fields.name);
+#define WIRE_DEFINE_PRINT(TYPE, frame)                                                             \
+    static bool wire_print_##frame(const struct wire_frame *f, struct arena *arena,                \
+                                   struct wire_text *t)                                            \
+    {                                                                                              \
+        struct wire_##frame fields;                                                                \
+        if (!wire_read_##frame(f, arena, &fields))                                                 \
+            return false;                                                                          \
+        WIRE_FIELDS_##TYPE(WIRE_PRINT) return true;                                                \
+    }
+WIRE_FIELDS(WIRE_DEFINE_PRINT)
+
+#define WIRE_PRINTER(TYPE, frame) {WIRE_##TYPE, wire_print_##frame},
+static const struct {
+    uint16_t type;
+    bool (*print)(const struct wire_frame *f, struct arena *arena, struct wire_text *t);
+} wire_printers[] = {WIRE_FIELDS(WIRE_PRINTER)};
+
+void wire_print(const struct wire_frame *f, char *out, size_t size)
+{
+    struct wire_text t = {.out = out, .size = size};
+    struct arena arena;
+    wire_text_add(&t, "%s", wire_type_name(f->type));
+    if (f->rank != WIRE_HOST)
+        wire_text_add(&t, " (rank %" PRIu32 ")", f->rank);
+    for (size_t i = 0; i < sizeof wire_printers / sizeof *wire_printers; i++) {
+        if (wire_printers[i].type != f->type)
+            continue;
+        arena_init(&arena);
+        const bool good = wire_printers[i].print(f, &arena, &t);
+        arena_fini(&arena);
+        if (good)
+            return;
+        wire_text_add(&t, " malformed");
+    }
+    wire_text_add(&t, " %zu bytes", f->len);
+}
+
+static void wire_debug(const char *way, const char *peer, const struct wire_frame *f)
+{
+    char text[DEBUG_LINE];
+    /* Or each line, of an agent or on the stderr of a rank, would make two more. */
+    if (f->type == WIRE_DEBUG_LINES || f->type == WIRE_OUTPUT)
+        return;
+    wire_print(f, text, sizeof text);
+    debug_write(DEBUG_WIRE, "%s %s: %s", way, peer, text);
+}
+
+void wire_debug_received(const char *peer, const struct wire_frame *f)
+{
+    if (debug_on(DEBUG_WIRE))
+        wire_debug("from", peer, f);
+}
+
+void wire_debug_sent(const char *peer, const struct buf *out, size_t mark)
+{
+    struct wire_frame f;
+    struct diag d;
+    if (!debug_on(DEBUG_WIRE) || out->failed)
+        return;
+    const struct buf at = buf_borrow(out->data + out->start + mark, buf_pending(out) - mark);
+    if (wire_next(&at, &f, &d) > 0)
+        wire_debug("to", peer, &f);
 }

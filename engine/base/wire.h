@@ -118,6 +118,7 @@ enum wire_type {
 
     WIRE_DETACHED = 23,
     WIRE_NETWORK = 24,
+    WIRE_DEBUG_LINES = 25,
 
     /* ---- runner -> agent ---- */
 
@@ -156,6 +157,7 @@ enum wire_type {
     WIRE_WINDOW = 51,
     /* As JOB, in its place: no rank starts. */
     WIRE_PLACE = 53,
+    WIRE_DEBUG = 55,
 
     /* ---- rank -> runner, relayed ---- */
 
@@ -292,5 +294,14 @@ int wire_malformed(struct diag *d, const char *format, ...) __attribute__((forma
 
 /* The name for error messages: "FENCE". */
 const char *wire_type_name(uint16_t type);
+
+/* The type and the fields of a frame, for a log: `ABORT status=-9 culprit=3 text="..."`; of a type
+ * without a codec, and of secrets, only the length. Texts are cut. */
+void wire_print(const struct wire_frame *f, char *out, size_t size);
+/* Logs a frame that was received from a peer, or put between wire_begin and wire_end; but no
+ * OUTPUT.
+ */
+void wire_debug_received(const char *peer, const struct wire_frame *f);
+void wire_debug_sent(const char *peer, const struct buf *out, size_t mark);
 
 #endif

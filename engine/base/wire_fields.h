@@ -6,6 +6,7 @@
  *   wire_put_abort        appends the payload
  *   wire_read_abort       false: the bytes are no such payload, or something follows it. Texts are
  *                         copied into the arena.
+ *   wire_print            prints each field, for a log
  *
  * A field is F(type, name); the types are u8, u16, u32, u64, i32, f64, str, and failure, a
  * struct record_view_failure.
@@ -41,8 +42,14 @@
  * address of the host, what the kernel says about the connection (base/network.h), or "" */
 #define WIRE_FIELDS_NETWORK(F) F(str, address) F(str, text)
 
+/* Lines of the log of the agent (base/debug.h), each with its newline. */
+#define WIRE_FIELDS_DEBUG_LINES(F) F(str, lines)
+
 /* ---- runner -> agent ---- */
 
+/* What to log (base/debug.h), when the runner started (CLOCK_REALTIME, ns), and the name of the
+ * host in the job. It answers HELLO, if anything is logged. */
+#define WIRE_FIELDS_DEBUG(F) F(u64, areas) F(u64, start_ns) F(str, host)
 /* warning 0: for every process of the addressed rank, or of all ranks (WIRE_HOST); 1: for one
  * process of each rank */
 #define WIRE_FIELDS_SIGNAL(F) F(u32, signal) F(u8, warning)
@@ -71,6 +78,8 @@
     X(MPI, mpi_report)                                                                             \
     X(DETACHED, detached)                                                                          \
     X(NETWORK, network)                                                                            \
+    X(DEBUG_LINES, debug_lines)                                                                    \
+    X(DEBUG, debug)                                                                                \
     X(SIGNAL, signal)                                                                              \
     X(KEEPALIVE, keepalive)                                                                        \
     X(WINDOW, window)                                                                              \

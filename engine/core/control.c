@@ -72,6 +72,7 @@ struct buf *control_begin(struct control *c, uint16_t type, size_t *mark)
 void control_end(struct control *c, size_t mark)
 {
     wire_end(&c->out, mark);
+    wire_debug_sent("agent", &c->out, mark);
     if (c->out.failed)
         buf_clear(&c->out);
     control_write_out(c);
@@ -348,6 +349,7 @@ static int control_deliver(struct control *c, struct diag *d)
     struct wire_frame f;
     int rc;
     while ((rc = wire_next(&c->in, &f, d)) > 0) {
+        wire_debug_received("agent", &f);
         if (control_on_frame(c, &f, d) != COLLRUN_OK)
             return d->code;
         wire_next_done(&c->in, &f);

@@ -5,6 +5,7 @@
 #include "core/services.h"
 
 #include "base/call_text.h"
+#include "base/debug.h"
 #include "base/desc.h"
 #include "base/loop.h"
 #include "base/names.h"
@@ -32,6 +33,9 @@ static void services_log(void *ctx, enum collrun_log_level level, const char *fo
 static int services_fail(void *ctx, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+static void services_debug_line(void *ctx, enum collrun_debug area, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 static void services_log(void *ctx, enum collrun_log_level level, const char *format, ...)
 {
     struct services *s = ctx;
@@ -54,6 +58,21 @@ static int services_fail(void *ctx, int status, const char *format, ...)
     error_vcause(status, format, args);
     va_end(args);
     return status;
+}
+
+_Static_assert(COLLRUN_DEBUG_LINK == 1u << DEBUG_LINK && COLLRUN_DEBUG_COORD == 1u << DEBUG_COORD &&
+                   COLLRUN_DEBUG_GROUP == 1u << DEBUG_GROUP,
+               "the areas of a backend are those of base/debug.h");
+
+static void services_debug_line(void *ctx, enum collrun_debug area, const char *format, ...)
+{
+    const struct services *s = ctx;
+    char text[DEBUG_LINE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    debug_write((enum debug_area)__builtin_ctz(area), "%s: %s", s->log_prefix, text);
 }
 
 static const char *services_option(void *ctx, const char *key)
@@ -230,5 +249,7 @@ void services_init(struct services *s, struct control *control, const struct des
                                          .connect = services_connect,
                                          .match = &match_ops,
                                          .stopped_ns = services_stopped_ns,
-                                         .now_ns = now_ns};
+                                         .now_ns = now_ns,
+                                         .debug = debug_areas(),
+                                         .debug_line = services_debug_line};
 }

@@ -5,6 +5,7 @@
  */
 #include "rank/engine.h"
 
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/hostmem.h"
 #include "core/agreement.h"
@@ -205,6 +206,7 @@ int engine_connect(struct engine *e, const struct engine_sockets *fds, struct en
     engine_init(e);
     e->process.record = record_map(fds->record);
     error_attach(e->process.record);
+    debug_start_rank(e->process.record);
     if (e->process.record)
         close(fds->record);
     if (hostmem_map(&e->process.host_scopes.mem, fds->hostmem))

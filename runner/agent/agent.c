@@ -11,6 +11,7 @@
 #include "agent/status.h"
 #include "agent/uplink.h"
 #include "agent/usage.h"
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/names.h"
 #include "base/reap.h"
@@ -123,6 +124,8 @@ static void agent_finish_if_done(struct agent *a)
             return; /* until the next CREDIT */
     }
     records_send(a, a->failed || a->aborted || a->stopping);
+    debug_log(DEBUG_RANK, "no process of the job is left on this host");
+    uplink_send_debug(a); /* the runner reads nothing after BYE */
     a->bye_sent = true;
     conn_send(&a->runner, WIRE_BYE, WIRE_HOST, a->desc.attempt, NULL, 0);
     if (a->runner.writes_text && getppid() != a->guard)
@@ -511,6 +514,7 @@ static void agent_on_runner_frame(struct conn *c, const struct wire_frame *f)
         {WIRE_PLACE, job_on_place},
         {WIRE_PROBE, examine_probe},
         {WIRE_KEEPALIVE, agent_on_keepalive},
+        {WIRE_DEBUG, uplink_open_debug},
         {WIRE_QUIT, agent_on_quit},
     };
     struct agent *a = c->owner;
@@ -529,6 +533,9 @@ static void agent_on_runner_closed(struct conn *c, const struct diag *why)
     a->no_memory = why->code == COLLRUN_ERR_NO_MEMORY;
     loop_timer_clear(a->loop, &a->heartbeat);
     loop_timer_clear(a->loop, &a->silence);
+    uplink_close_debug(a);
+    debug_log(DEBUG_LIVENESS, "the stream to the runner has ended: %s",
+              why->code ? why->text : "the runner closed it");
     agent_read_ranks_again(c);
     a->credit = UINT64_MAX; /* output is read and dropped, so that no rank blocks on a full pipe */
     agent_pump_output(a);
@@ -587,6 +594,8 @@ static int agent_init(struct agent *a, struct diag *d)
     a->silence = (struct loop_timer){.fired = agent_on_silence, .owner = a};
     a->leftovers = (struct loop_timer){.fired = agent_on_leftovers, .owner = a};
     a->kill_timer = (struct loop_timer){.fired = agent_on_kill_timer, .owner = a};
+    a->debug.fd = -1;
+    a->runner.peer = "runner";
     a->runner.frame = agent_on_runner_frame;
     a->runner.on_closed = agent_on_runner_closed;
     a->runner.drained = agent_read_ranks_again;

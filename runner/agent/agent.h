@@ -35,7 +35,7 @@ enum { AGENT_OUTPUT = 65536 };
 struct agent {
     struct loop *loop;
     struct conn runner;
-    struct loop_fd signals;
+    struct loop_fd signals, debug; /* debug: the pipe with the lines of its log */
     struct loop_timer heartbeat, silence, kill_timer, leftovers;
     uint64_t silence_ns;   /* how long the runner may be silent; 0: any time */
     uint64_t heartbeat_ns; /* when the last heartbeat was sent */

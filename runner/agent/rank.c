@@ -8,6 +8,7 @@
 #include "agent/placement.h"
 #include "agent/rank_stdin.h"
 #include "agent/uplink.h"
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/reap.h"
 #include "base/topology.h"
@@ -409,6 +410,7 @@ static int rank_connect(struct rank_proc *p, int out, int err, int control,
     bool watched = p->started_fd < 0 || rank_watch(p, &p->started, p->started_fd, d);
     watched = rank_pipe_open(p, &p->out, 1, out, d) && watched;
     watched = rank_pipe_open(p, &p->err, 2, err, d) && watched;
+    p->control.peer = "rank";
     p->control.frame = rank_on_control_frame;
     p->control.on_closed = rank_on_control_closed;
     p->control.owner = p;
@@ -464,6 +466,8 @@ static void rank_map_record(struct rank_proc *p, int record)
     p->record_len = record_len(p->record);
     task_survey_init(&p->survey, p->record, record);
     p->record->timed = p->agent->desc.trace || p->agent->desc.run_dir[0];
+    p->record->debug_areas = debug_areas();
+    p->record->debug_start_ns = debug_start_ns();
 }
 
 int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcome, struct diag *d)

@@ -3,14 +3,16 @@
 
 #include "agent/address.h"
 #include "agent/agent.h"
+#include "base/debug.h"
 #include "base/topology.h"
-
 #include "base/wire_fields.h"
 #include "build_id.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -71,6 +73,53 @@ void uplink_send_output(struct rank_pipe *p, const void *bytes, size_t len)
     buf_put_u8(out, p->stream);
     buf_put_u64(out, (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec);
     buf_put(out, bytes, len);
-    wire_end(out, mark);
+    conn_end(&a->runner, mark);
     conn_flush(&a->runner);
+}
+
+/* ---- the log ---- */
+
+void uplink_send_debug(struct agent *a)
+{
+    char lines[4096];
+    ssize_t n;
+    while (a->debug.fd >= 0 && (n = read(a->debug.fd, lines, sizeof lines - 1)) > 0) {
+        struct buf b;
+        lines[n] = '\0';
+        buf_init(&b);
+        wire_put_debug_lines(&b, &(struct wire_debug_lines){lines});
+        conn_send_buf(&a->runner, WIRE_DEBUG_LINES, WIRE_HOST, a->desc.attempt, &b);
+        buf_fini(&b);
+    }
+}
+
+static void uplink_on_debug(struct loop_fd *w, uint32_t events)
+{
+    (void)events;
+    uplink_send_debug(w->owner);
+}
+
+void uplink_open_debug(struct agent *a, const struct wire_frame *f)
+{
+    struct wire_debug debug;
+    char who[80];
+    int fds[2];
+    if (a->debug.owner || !wire_read_debug(f, &a->arena, &debug) || !debug.areas ||
+        pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+        return;
+    a->debug = (struct loop_fd){.fd = -1, .ready = uplink_on_debug, .owner = a};
+    loop_watch(a->loop, &a->debug, fds[0], EPOLLIN);
+    debug_set_output(fds[1], -1);
+    snprintf(who, sizeof who, "agent %s", debug.host);
+    debug_start(debug.areas, debug.start_ns, who);
+    debug_log(DEBUG_STAGE, "collrun-agent runs as pid %d, build %s", (int)getpid(),
+              COLLRUN_BUILD_ID);
+}
+
+void uplink_close_debug(struct agent *a)
+{
+    if (!a->debug.owner)
+        return;
+    debug_set_output(STDERR_FILENO, -1);
+    loop_unwatch(a->loop, &a->debug);
 }

@@ -4,6 +4,7 @@
 #include "base/exit_codes.h"
 #include "base/wire_fields.h"
 #include "build_id.h"
+#include "connect/agent_log.h"
 
 #include <collrun/types.h>
 #include <errno.h>
@@ -84,6 +85,7 @@ static void survey_on_hello(struct survey_host *h, const struct wire_frame *f)
     h->reached_ns = now_ns() - s->begin_ns;
     h->answered = true;
     survey_send_keepalive(h);
+    agent_log_start(&h->conn, survey_name(h));
     s->hooks.on_hello(s->hooks.ctx, h);
 }
 
@@ -127,6 +129,8 @@ static void survey_on_frame(struct conn *c, const struct wire_frame *f)
     struct survey_host *h = c->owner;
     if (f->type == WIRE_HELLO && !h->answered)
         survey_on_hello(h, f);
+    else if (f->type == WIRE_DEBUG_LINES)
+        agent_log_relay(f);
     else if (h->answered)
         h->survey->hooks.on_frame(h->survey->hooks.ctx, h, f);
 }
@@ -160,7 +164,8 @@ static void survey_on_ready(void *ctx, uint32_t host, const struct transport_str
     struct survey_host *h = &s->hosts[host];
     struct diag d;
     diag_init(&d);
-    h->conn = (struct conn){.frame = survey_on_frame,
+    h->conn = (struct conn){.peer = survey_name(h),
+                            .frame = survey_on_frame,
                             .on_closed = survey_on_closed,
                             .owner = h,
                             .reads_text = stream->text};

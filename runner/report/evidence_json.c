@@ -557,12 +557,31 @@ FILE *run_file_open(const char *folder, const char *name, struct diag *d)
 
 /* ---- collrun diag ---- */
 
+enum { LINES_SHOWN = 20 };
+
 static void diag_command_print_json(const struct verdict *v, FILE *out)
 {
     json_t *o = verdict_json(v);
     json_dumpf(o, out, JSON_INDENT(2));
     fputc('\n', out);
     json_decref(o);
+}
+
+/* The last lines of the log of each rank (base/debug.h), as its record has them. */
+static void diag_command_print_log(const struct evidence *e, FILE *out)
+{
+    char line[RECORD_VIEW_LINE];
+    for (uint32_t rank = 0; rank < e->desc->nranks; rank++) {
+        const struct rank_state *r = &e->ranks[rank];
+        uint32_t n = 0;
+        while (r->record_bytes && n < LINES_SHOWN && record_view_line(&r->record, n, line))
+            n++;
+        if (n)
+            fprintf(out, "collrun: the last lines of the log of rank %u:\n", rank);
+        for (; n; n--)
+            if (record_view_line(&r->record, n - 1, line))
+                fprintf(out, "  | %s\n", line);
+    }
 }
 
 static void diag_command_print(const struct evidence *e, const struct verdict *v,
@@ -577,6 +596,7 @@ static void diag_command_print(const struct evidence *e, const struct verdict *v
     verdict_other_ranks(e, v, others, sizeof others);
     if (others[0])
         report_line(report, others);
+    diag_command_print_log(e, report->out);
 }
 
 /* True: the evidence was derived from records, and nothing in them is wrong. */

@@ -5,6 +5,7 @@
  */
 #include "report/live.h"
 
+#include "base/debug.h"
 #include "base/quote.h"
 
 #include <stdbool.h>
@@ -26,7 +27,7 @@ void live_init(struct live *l, struct loop *loop, const struct desc *desc,
     const char *term = getenv("TERM");
     *l = (struct live){.loop = loop, .desc = desc, .ranks = ranks, .console = console};
     l->on = !quiet && !desc->terminal.used && isatty(STDERR_FILENO) && term &&
-            strcmp(term, "dumb") != 0;
+            strcmp(term, "dumb") != 0 && !debug_areas();
     l->begin_ns = now_ns();
     arena_init(&l->arena);
     l->groups = arena_calloc(&l->arena, desc->ngroups, sizeof *l->groups);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What is in the files. A thread writes them (report/disk.h): two for each rank, with the numbers
- * 2 * rank and 2 * rank + 1, and the events.
+ * 2 * rank and 2 * rank + 1, the events, and debug.log.
  */
 #include "report/rundir.h"
 
+#include "base/debug.h"
 #include "base/loop.h"
 #include "report/disk.h"
 #include "report/evidence_json.h"
@@ -24,6 +25,7 @@
 
 #define RESULT "result.json" /* its loss is always reported */
 #define EVENTS "events.jsonl"
+#define DEBUG_FILE "debug.log"
 
 /* At the end of a run, the disk has so long for what is left. */
 enum { RUNDIR_WAIT_MS = 2000, RUNDIR_CLOSE_MS = 3000 };
@@ -47,6 +49,7 @@ struct rundir {
     json_t *stalls;   /* that have passed, in all attempts */
     json_t *result;   /* as it was last written; NULL: not yet */
     FILE *warnings;
+    int debug[2]; /* the pipe of the copies of log lines; -1: none */
     bool warned;
     bool has_diag; /* diag/ exists, of this attempt: */
     uint32_t diag_attempt;
@@ -116,12 +119,13 @@ static struct rundir *rundir_new(const struct job *job, const struct desc *desc,
                           .desc = desc,
                           .begin_ns = now_ns(),
                           .begin_realtime = time(NULL),
-                          .attempt = UINT32_MAX};
+                          .attempt = UINT32_MAX,
+                          .debug = {-1, -1}};
     rd->files = xcalloc(desc->nranks * 2, sizeof *rd->files);
     rd->metrics = json_object();
     rd->attempts = json_array();
     rd->stalls = json_array();
-    rd->disk = disk_open(dir, desc->nranks * 2 + 1);
+    rd->disk = disk_open(dir, desc->nranks * 2 + 2);
     if (rd->disk)
         return rd;
     int err = errno;
@@ -161,7 +165,33 @@ struct rundir *rundir_open(const struct job *job, const struct desc *desc, FILE 
         return NULL;
     }
     rd->warnings = warnings;
+    if (debug_areas() && pipe2(rd->debug, O_CLOEXEC | O_NONBLOCK) == 0)
+        debug_set_output(STDERR_FILENO, rd->debug[1]);
     return rd;
+}
+
+int rundir_debug_fd(const struct rundir *rd)
+{
+    return rd ? rd->debug[0] : -1;
+}
+
+void rundir_take_debug(struct rundir *rd)
+{
+    char lines[4096];
+    ssize_t n;
+    while (rundir_debug_fd(rd) >= 0 && (n = read(rd->debug[0], lines, sizeof lines)) > 0)
+        if (!disk_full(rd->disk)) /* a log makes no job wait for the disk */
+            disk_append(rd->disk, rd->desc->nranks * 2 + 1, DEBUG_FILE, lines, (size_t)n);
+}
+
+static void rundir_close_debug(struct rundir *rd)
+{
+    if (rd->debug[0] < 0)
+        return;
+    debug_set_output(STDERR_FILENO, -1);
+    rundir_take_debug(rd);
+    close(rd->debug[0]);
+    close(rd->debug[1]);
 }
 
 bool rundir_is_full(const struct rundir *rd)
@@ -183,6 +213,7 @@ void rundir_close(struct rundir *rd)
 {
     if (!rd)
         return;
+    rundir_close_debug(rd);
     disk_wait(rd->disk, RUNDIR_CLOSE_MS);
     rundir_take_errors(rd);
     if (!disk_close(rd->disk, 0))

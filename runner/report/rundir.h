@@ -9,6 +9,7 @@
  *                  and the members of this event
  *   attempt-N/rank-R.stdout, .stderr   what a rank printed, unlabelled, up to logging.max_file each
  *   result.json    how the run ended (report/result.h)
+ *   debug.log      with COLLRUN_DEBUG: the log of the runner and of the agents (base/debug.h)
  *
  * No error here stops a job: the first failed write, such as on a full disk, is reported once on
  * stderr, and the rest of that file is dropped. Nothing waits for the disk before the end of the
@@ -33,6 +34,11 @@ struct rundir *rundir_open(const struct job *job, const struct desc *desc, FILE 
                            struct diag *d);
 /* Waits a while for the disk. */
 void rundir_close(struct rundir *rd); /* NULL is fine, here and below */
+
+/* The lines of the log (base/debug.h) come through a pipe: its reading end, or -1; and writes what
+ * is in it to debug.log. */
+int rundir_debug_fd(const struct rundir *rd);
+void rundir_take_debug(struct rundir *rd);
 
 bool rundir_is_full(const struct rundir *rd);
 bool rundir_is_written(const struct rundir *rd); /* nothing waits for the disk */

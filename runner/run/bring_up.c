@@ -3,6 +3,7 @@
 
 #include "base/exit_codes.h"
 #include "build_id.h"
+#include "connect/agent_log.h"
 #include "report/json_value.h"
 #include "report/output.h"
 #include "run/run_state.h"
@@ -38,13 +39,13 @@ static void bring_up_send_job(struct bring_up *b, struct host *host, bool one_ma
     struct buf *out = conn_out(&host->conn);
     size_t mark = wire_begin(out, WIRE_CREDIT, WIRE_HOST, attempt);
     buf_put_u32(out, OUTPUT_CREDIT);
-    wire_end(out, mark);
+    conn_end(&host->conn, mark);
     mark = wire_begin(out, WIRE_JOB, WIRE_HOST, attempt);
     buf_put_u32(out, host->index);
     buf_put_str(out, "");
     buf_put_u8(out, one_machine);
     buf_put_blob(out, desc->data, desc->len);
-    wire_end(out, mark);
+    conn_end(&host->conn, mark);
     conn_flush(&host->conn);
     host->has_job = true;
 }
@@ -192,6 +193,7 @@ void bring_up_on_hello(struct bring_up *b, struct host *host, const struct wire_
     }
     host->has_hello = true;
     bool remote = connector_is_remote(b->connector, host->index);
+    agent_log_start(&host->conn, run->desc->hosts[host->index].name);
     hosts_send_keepalive(run, host->index, remote ? hosts_runner_silence_ms(run) : 0);
     rundir_event(run->rundir, "host",
                  json_pack("{s:s, s:f}", "host", run->desc->hosts[host->index].name,

@@ -3,6 +3,7 @@
 
 #include "base/exit_codes.h"
 #include "base/wire_fields.h"
+#include "connect/agent_log.h"
 #include "diagnose/deadlock.h"
 #include "diagnose/mismatch.h"
 #include "diagnose/policy.h"
@@ -680,6 +681,9 @@ void frames_on_frame(struct frames *s, struct host *host, const struct wire_fram
         break;
     case WIRE_BYE:
         frames_on_bye(s, host);
+        break;
+    case WIRE_DEBUG_LINES:
+        agent_log_relay(f);
         break;
     case WIRE_MASTER:
         hosts_send_all(s->run, WIRE_MASTER, &payload);

@@ -84,7 +84,7 @@ static void hosts_multicast(struct run_state *run, struct host *host, const uint
     }
     buf_put_u16(out, type);
     buf_put_buf(out, payload);
-    wire_end(out, mark);
+    conn_end(&host->conn, mark);
     conn_flush(&host->conn);
 }
 

@@ -31,6 +31,7 @@ static int supervisor_open_stream(void *ctx, struct host *host,
     struct supervisor *s = ctx;
     host->pid = stream->pid;
     host->last_frame_ns = now_ns();
+    host->conn.peer = s->run.desc->hosts[host->index].name;
     host->conn.frame = supervisor_on_frame;
     host->conn.on_closed = supervisor_on_closed;
     host->conn.owner = host;
@@ -72,6 +73,13 @@ static void supervisor_on_disk(struct loop_fd *w, uint32_t events)
     struct supervisor *s = w->owner;
     rundir_take_errors(s->run.rundir);
     output_refund(s->output);
+}
+
+static void supervisor_on_debug(struct loop_fd *w, uint32_t events)
+{
+    (void)events;
+    struct supervisor *s = w->owner;
+    rundir_take_debug(s->run.rundir);
 }
 
 static void supervisor_before_write(void *ctx)
@@ -287,6 +295,9 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
     s->disk = (struct loop_fd){.fd = -1, .ready = supervisor_on_disk, .owner = s};
     if (run->rundir)
         loop_watch(run->loop, &s->disk, rundir_event_fd(run->rundir), EPOLLIN);
+    s->debug = (struct loop_fd){.fd = -1, .ready = supervisor_on_debug, .owner = s};
+    if (rundir_debug_fd(run->rundir) >= 0)
+        loop_watch(run->loop, &s->debug, rundir_debug_fd(run->rundir), EPOLLIN);
     stall_monitor_start(&s->stalls);
     console_attach(s->console, run->loop, &hooks);
     return COLLRUN_OK;

@@ -40,8 +40,9 @@ struct supervisor {
     struct output *output;
     struct rdv *rdv;
     struct live live;
-    struct loop_fd disk; /* the run directory has errors, or room again */
-    bool output_lost;    /* stdout or stderr could not be written */
+    struct loop_fd debug; /* lines for debug.log of the run directory */
+    struct loop_fd disk;  /* the run directory has errors, or room again */
+    bool output_lost;     /* stdout or stderr could not be written */
 };
 
 /* supervisor_fini must be called even if it fails. */

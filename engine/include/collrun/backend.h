@@ -111,6 +111,13 @@ struct collrun_count_mismatch {
     uint32_t sender, receiver;
 };
 
+/* Areas of the log for developers that a backend writes to. */
+enum collrun_debug {
+    COLLRUN_DEBUG_LINK = 1u << 1,  /* connections */
+    COLLRUN_DEBUG_COORD = 1u << 2, /* a process of the group that decides for others */
+    COLLRUN_DEBUG_GROUP = 1u << 4  /* how a group forms and ends */
+};
+
 /* Lent by the engine. The one passed to probe and open is valid until close and serves the
  * backend; the one in a group's description is valid until group_close and serves that group.
  * Any thread may use it. */
@@ -174,7 +181,21 @@ struct collrun_services {
     /* CLOCK_MONOTONIC, in ns: the clock of all deadlines here. Costs a few ns more than reading it.
      */
     uint64_t (*now_ns)(void);
+    /* The log for developers, collrun-debug(7): the areas that are enabled, bits of enum
+     * collrun_debug, and a line of one of them. Called through COLLRUN_DEBUG. */
+    uint64_t debug;
+    void (*debug_line)(void *ctx, enum collrun_debug area, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
 };
+
+/* Logs a decision that a report from the field would need, with its values, and no secrets:
+ *     COLLRUN_DEBUG(services, LINK, "dial %s port %u for rank %u", address, port, rank);
+ * Without the area the arguments are not evaluated. Any thread, any time. */
+#define COLLRUN_DEBUG(services, area, ...)                                                         \
+    do {                                                                                           \
+        if (__builtin_expect(((services)->debug & COLLRUN_DEBUG_##area) != 0, 0))                  \
+            (services)->debug_line((services)->ctx, COLLRUN_DEBUG_##area, __VA_ARGS__);            \
+    } while (0)
 
 /* The key/value exchange of one group. Each group has a separate key space.
  * Calls block until the rendezvous deadline of the group at most. They return ABORTED or
