@@ -1,7 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forming a group: join its scope of the rendezvous store, which compares the members' backends;
- * open the backends' handles; publish the group in the table. Each step undoes itself on failure.
+ * A group forms, in the order that matters (group_open):
+ *
+ * 1. Each member knows name, members and options already: from job.yaml (rank_main.c), or as the
+ *    arguments of collrun_group_create, split or shrink (group_make.c). The thread of such a call
+ * is listed in the table (struct forming), so that a report can say for whom it waits.
+ * 2. Number it (group_join, generation_of_group): the n-th group of this name and these members on
+ *    one rank is the n-th on the others. Name, number and members are the scope, where the members
+ *    meet. Members that disagree about the list have different scopes, and do not meet; the
+ *    deadlock proof and the audit find that (runner/diagnose/deadlock.h).
+ * 3. Join the scope (rendezvous_open). Members of one host meet in the memory of the host
+ *    (host_scope.h), or in the store of their agent; others meet in the store of the runner
+ *    (runner/rendezvous/store.h). Each of these compares what the members must agree on: backend,
+ *    version, ABI. A difference fails the scope for all, with the two ranks in the message.
+ * 4. Open the handles of each backend (group_open_backends). A backend exchanges addresses and
+ *    segments by put, get, fence and share of the scope; nothing else connects the members. A
+ *    backend gets two handles if collectives and messages could block each other in one.
+ * 5. Confirm (rendezvous_confirm): the last fence returns when all members have opened theirs, or
+ *    the failure of one of them. Until then every step is undone by its own code, and the members
+ *    that wait get the same failure, or the names of those that are missing at the deadline
+ *    (timeouts.rendezvous).
+ * 6. Record it before the table has it: a thread that finds the group can record an operation at
+ *    once.
+ * 7. Publish it (group_table_add), and only then look whether a member has failed meanwhile
+ *    (group_check_failures). The service thread does it in the other order: it marks the failure
+ *    first and then goes through the table. So one of the two sees the other.
  */
 #include "group/group_open.h"
 

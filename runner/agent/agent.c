@@ -1,4 +1,31 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank dies, in the order that matters:
+ *
+ * 1. SIGCHLD reaches the agent (agent_on_signal), which reaps the process (agent_on_rank_exit). It
+ *    first reads the frames that the rank sent before it died, so that FAILED, with the error of
+ *    the rank, precedes EXITED.
+ * 2. The exit was early if the code is not 0, or if a plugin rank had not reported IDLE. The agent
+ *    then aborts the other ranks of its host (ranks_abort), without asking the runner: their
+ *    blocked calls return PEER_FAILED with the name of this rank, a millisecond after its death.
+ *    With on_failure: continue the runner decides instead, since other groups go on.
+ * 3. The agent sends what is left of the rank: its last output, the marks and operations of its
+ *    record, what it was doing (STATUS), and at last EXITED, with the last failed call. Nothing
+ *    about the rank follows EXITED.
+ * 4. The runner (frames_on_exited) puts the end into a class (diagnose/cause.c) and asks for a
+ *    verdict with what is known at that moment, only to choose between stop and continue. A rank
+ *    that failed because of another one changes nothing; a time-out or a mismatch lets the runner
+ *    look at the other ranks first.
+ * 5. To stop, it sends QUERY, ABORT and READ_RECORDS to all hosts, in this order (stop_begin): what
+ *    each rank does is read before ABORT changes it. The escalation follows: SIGTERM after
+ *    timeouts.grace, SIGKILL, QUIT (run/stop.h).
+ * 6. Each agent reaps every descendant and sends BYE. When the last host has, the loop ends, and
+ *    run_judge computes the verdict again, from all evidence: this one is reported, written, and
+ *    given to on_failure.
+ *
+ * If the agent dies with the rank, its stream ends, and the runner begins at step 5 with a lost
+ * host; collrun-guard (guard.h) does what is left of step 6.
+ */
 #include "agent/agent.h"
 
 #include "agent/audit_sender.h"
