@@ -119,6 +119,9 @@ enum wire_type {
     WIRE_DETACHED = 23,
     WIRE_NETWORK = 24,
     WIRE_DEBUG_LINES = 25,
+    /* Cuts of ranks of this host (base/cut_frame.h). Those of a rank that has ended precede its
+     * EXITED. */
+    WIRE_SNAPSHOT = 26,
 
     /* ---- runner -> agent ---- */
 
@@ -158,6 +161,7 @@ enum wire_type {
     /* As JOB, in its place: no rank starts. */
     WIRE_PLACE = 53,
     WIRE_DEBUG = 55,
+    WIRE_LOOK = 56,
 
     /* ---- rank -> runner, relayed ---- */
 

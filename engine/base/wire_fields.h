@@ -58,6 +58,9 @@
 #define WIRE_FIELDS_KEEPALIVE(F) F(u32, limit_ms) F(u64, now_ns)
 /* For the rank with the terminal, whenever its size changes. */
 #define WIRE_FIELDS_WINDOW(F) F(u16, rows) F(u16, columns)
+/* Send a SNAPSHOT at once that has this number, with the ranks that have gone on since their last
+ * cut; none, if no one has. */
+#define WIRE_FIELDS_LOOK(F) F(u64, number)
 
 /* ---- rank -> runner, relayed ---- */
 
@@ -82,6 +85,7 @@
     X(DEBUG, debug)                                                                                \
     X(SIGNAL, signal)                                                                              \
     X(KEEPALIVE, keepalive)                                                                        \
+    X(LOOK, look)                                                                                  \
     X(WINDOW, window)                                                                              \
     X(PROGRESS, progress)                                                                          \
     X(METRIC, metric)                                                                              \

@@ -392,7 +392,10 @@ static void sleepers_and_signals_decide_what_a_thread_is(void **state)
     assert_int_equal(take().threads[1].role, RECORD_CUT_ACTOR);
     process.caught = UINT64_C(1) << (SIGTERM - 1); /* any process may send it */
     assert_int_equal(take().threads[1].role, RECORD_CUT_ACTOR);
+    process.caught = UINT64_C(1) << (SIGRTMIN - 1);
+    assert_int_equal(take().threads[1].role, RECORD_CUT_ACTOR);
     process.caught = UINT64_C(1) << (SIGSEGV - 1); /* a blocked thread does not raise it */
+    process.caught |= UINT64_C(1) << 32;           /* the C library handles signal 33 */
     assert_int_equal(take().threads[1].role, RECORD_CUT_ASLEEP);
 }
 
