@@ -277,6 +277,7 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     local_rdv_on_rank_exit(&a->rendezvous, p->rank);
     audit_sender_end_rank(&a->audit, p);
     trace_sender_end_rank(&a->trace, p);
+    cut_sender_end_rank(&a->cuts, p, status == 0);
     if (early)
         status_send(a, p);
     struct wire_exited exited = {
@@ -439,6 +440,11 @@ static void agent_on_query(struct agent *a, const struct wire_frame *f)
             status_send(a, &a->ranks[i]);
 }
 
+static void agent_on_look(struct agent *a, const struct wire_frame *f)
+{
+    cut_sender_on_look(&a->cuts, f);
+}
+
 static void agent_on_measure(struct agent *a, const struct wire_frame *f)
 {
     (void)f;
@@ -537,6 +543,7 @@ static void agent_on_runner_frame(struct conn *c, const struct wire_frame *f)
         {WIRE_MEASURE, agent_on_measure},
         {WIRE_READ_RECORDS, agent_on_read_records},
         {WIRE_READ_STACKS, stacks_on_read},
+        {WIRE_LOOK, agent_on_look},
         {WIRE_EXAMINE, examine_host},
         {WIRE_PLACE, job_on_place},
         {WIRE_PROBE, examine_probe},
@@ -662,6 +669,7 @@ static int agent_main_with(bool text)
     open_mpi_stop(&a->open_mpi);
     audit_sender_stop(&a->audit);
     trace_sender_stop(&a->trace);
+    cut_sender_stop(&a->cuts);
     for (uint32_t i = 0; i < a->nranks; i++)
         rank_close(&a->ranks[i]);
     local_rdv_close(&a->rendezvous);

@@ -19,6 +19,7 @@
 
 #include "agent/audit_sender.h"
 #include "agent/cores.h"
+#include "agent/cut_sender.h"
 #include "agent/local_rdv.h"
 #include "agent/master.h"
 #include "agent/memory_watch.h"
@@ -74,6 +75,7 @@ struct agent {
     uint64_t keepalive_ns, keepalive_at_ns; /* the time in the last KEEPALIVE; when it arrived */
     struct audit_sender audit;
     struct trace_sender trace;
+    struct cut_sender cuts;
     struct stacks_network network;
 };
 

@@ -74,6 +74,7 @@ static int job_spawn_ranks(struct agent *a, struct diag *d)
     if (rc == COLLRUN_OK) {
         audit_sender_start(&a->audit, a);
         trace_sender_start(&a->trace, a);
+        cut_sender_start(&a->cuts, a);
         open_mpi_start(&a->open_mpi, a);
     }
     return rc;

@@ -289,6 +289,14 @@ static bool task_survey_read_tasks(struct task_survey_look *l, struct arena *are
     return tasks && task_survey_read_process(l->pid, &after) && after.nthreads == nthreads;
 }
 
+bool task_survey_writer_runs(struct task_survey *s)
+{
+    const pid_t pid = (pid_t)atomic_load_explicit(&s->record->pid, memory_order_relaxed);
+    struct task_survey_process process;
+    return pid > 0 && task_survey_read_process(pid, &process) && process.state != 'Z' &&
+           process.state != 'X' && task_survey_has_record(pid, s->file);
+}
+
 bool task_survey_take(void *ctx, struct arena *arena, struct record_survey *out)
 {
     struct task_survey *s = ctx;

@@ -35,6 +35,8 @@ struct task_survey {
 
 /* `fd`: the memory file of the record. */
 void task_survey_init(struct task_survey *s, const struct record_head *record, int fd);
+/* True if the process that writes the record is there, and has not executed another program. */
+bool task_survey_writer_runs(struct task_survey *s);
 /* A record_survey_fn: `ctx` is the struct task_survey. */
 bool task_survey_take(void *ctx, struct arena *arena, struct record_survey *out);
 
