@@ -9,6 +9,8 @@
 #include "base/desc.h"
 #include "diagnose/cause.h"
 
+struct cuts_proof;
+
 struct job_failure {
     enum cause_class class; /* CAUSE_NONE: none */
     int exit_code;
@@ -20,6 +22,7 @@ struct job_failure {
     uint64_t number;   /* of the first operation that is known to differ */
     bool extra;        /* some have called `number`, and the others have ended without it */
     struct desc_ranks culprits, suspects;
+    const struct cuts_proof *proof; /* CAUSE_DEADLOCK, by the cuts of ranks; NULL: not by these */
 };
 
 struct evidence {

@@ -3,6 +3,7 @@
 
 #include "base/names.h"
 #include "diagnose/blame.h"
+#include "diagnose/cuts.h"
 #include "diagnose/deadlock.h"
 #include "diagnose/mismatch.h"
 
@@ -373,6 +374,26 @@ static void waits_stopped(const struct evidence *e, struct arena *arena, struct 
     blame_append(&v->diag, line);
 }
 
+/* The message is that of the proof. */
+static void waits_proven(const struct evidence *e, const struct cuts_proof *p, struct arena *arena,
+                         struct verdict *v)
+{
+    struct desc_ranks missing = blame_new_list(e, arena);
+    waits_list(e, &p->waits, arena, v);
+    if (p->shape != PROOF_MISSING) {
+        v->class = CAUSE_DEADLOCK;
+        v->suspects = p->core;
+        waits_set_operation(waits_of(&p->waits, p->core.items[0]), v);
+    } else if (!p->missing_sleeps) {
+        waits_ended(e, &p->waits, arena, v);
+    } else if (missing.items) {
+        missing.items[missing.n++] = p->missing;
+        v->class = CAUSE_MISSING;
+        v->culprits = missing;
+        waits_set_operation(waits_of(&p->waits, p->core.items[0]), v);
+    }
+}
+
 static void waits_find(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct deadlock found;
@@ -387,6 +408,10 @@ static void waits_find(const struct evidence *e, struct arena *arena, struct ver
     }
     if (v->rank != WIRE_HOST && waits_not_joined(e, arena, v))
         return;
+    if (e->job.proof && v->class == CAUSE_DEADLOCK) {
+        waits_proven(e, e->job.proof, arena, v);
+        return;
+    }
     if (deadlock_find(e->desc, e->ranks, explain, arena, &found)) {
         v->culprits.n = 0;
         waits_deadlock(e, &found, arena, v);

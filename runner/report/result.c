@@ -121,6 +121,8 @@ json_t *result_json(const struct result *r, json_t *attempts)
     result_put_end(r, o);
     json_object_set(o, "attempts", attempts);
     json_object_set(o, "stalls", r->stalls);
+    if (json_array_size(r->internal))
+        json_object_set(o, "internal", r->internal);
     json_object_set_new(o, "groups", groups);
     json_object_set_new(o, "ranks", ranks);
     if (r->stragglers)

@@ -8,6 +8,7 @@
  *   attempts   [{attempt, seconds, exit_code, verdict}], the last one last
  *   stalls     [{attempt, seconds, class, culprits, suspects, group, kind, number, field, calls,
  *              waits, text}]: stalls that were reported and have passed (report/stall_report.h)
+ *   internal   ["proof withdrawn: ..."]: lines for developers of collrun; mostly absent
  *   groups     [{name, backend, size, operations, bytes}]: operations of the rank that did most of
  *              them, bytes that all its ranks put in; of groups of job.yaml, in the last attempt
  *   ranks      [{rank, host, pid, exit_code or signal, class, error, started_s, ended_s, user_s,
@@ -36,6 +37,7 @@ struct result { /* of one attempt */
     time_t begin_realtime;
     const json_t *metrics; /* rank -> name -> value */
     json_t *stalls;        /* that have passed, in all attempts */
+    json_t *internal;      /* lines for developers */
     json_t *stragglers;    /* of stragglers_json; NULL: none */
 };
 

@@ -46,6 +46,7 @@ struct rundir {
     json_t *metrics; /* rank -> name -> last value */
     json_t *stragglers;
     json_t *attempts; /* how each ended */
+    json_t *internal; /* lines for developers */
     json_t *stalls;   /* that have passed, in all attempts */
     json_t *result;   /* as it was last written; NULL: not yet */
     FILE *warnings;
@@ -106,6 +107,7 @@ static void rundir_free(struct rundir *rd)
     json_decref(rd->stragglers);
     json_decref(rd->attempts);
     json_decref(rd->stalls);
+    json_decref(rd->internal);
     json_decref(rd->result);
     free(rd->files);
     free(rd);
@@ -125,6 +127,7 @@ static struct rundir *rundir_new(const struct job *job, const struct desc *desc,
     rd->metrics = json_object();
     rd->attempts = json_array();
     rd->stalls = json_array();
+    rd->internal = json_array();
     rd->disk = disk_open(dir, desc->nranks * 2 + 2);
     if (rd->disk)
         return rd;
@@ -334,6 +337,12 @@ void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const ch
                            json_value_text(name), "value", json_value_number(value)));
 }
 
+void rundir_internal(struct rundir *rd, const char *text)
+{
+    if (rd)
+        json_array_append_new(rd->internal, json_value_text(text));
+}
+
 void rundir_stall(struct rundir *rd, json_t *stall)
 {
     if (rd)
@@ -350,6 +359,7 @@ static struct result rundir_end(const struct rundir *rd, const struct verdict *v
                            .begin_realtime = rd->begin_realtime,
                            .metrics = rd->metrics,
                            .stalls = rd->stalls,
+                           .internal = rd->internal,
                            .stragglers = rd->stragglers};
 }
 

@@ -55,6 +55,8 @@ void rundir_file(struct rundir *rd, const char *name, const void *bytes, size_t 
 void rundir_rank(struct rundir *rd, uint32_t attempt, uint32_t rank);
 void rundir_output(struct rundir *rd, uint32_t attempt, uint32_t rank, uint8_t stream,
                    const void *bytes, size_t len);
+/* For developers: "internal" of result.json has this line. */
+void rundir_internal(struct rundir *rd, const char *text);
 /* `fields` is taken: {"rank": 3, "pid": 4711}; NULL = none. */
 void rundir_event(struct rundir *rd, const char *event, json_t *fields);
 void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const char *name,

@@ -174,6 +174,12 @@ static bool frames_warn_interrupts(const struct frames *s)
     return warn->before.v && warn->signal.v == SIGINT;
 }
 
+static void frames_end_deadlock(struct frames *s, const struct deadlock *found)
+{
+    proof_watch_compare(s->proof_watch, &found->waits);
+    stop_on_job_failure(s->stop, CAUSE_DEADLOCK, EXIT_TIMEOUT, &found->diag);
+}
+
 static void frames_on_deadlock_timer(struct loop_timer *t)
 {
     struct frames *s = t->owner;
@@ -188,7 +194,7 @@ static void frames_on_deadlock_timer(struct loop_timer *t)
     else if (!s->deadlock_ns)
         s->deadlock_ns = begin;
     if (is && (found.settled || begin - s->deadlock_ns >= DEADLOCK_SETTLE_NS))
-        stop_on_job_failure(s->stop, CAUSE_DEADLOCK, EXIT_TIMEOUT, &found.diag);
+        frames_end_deadlock(s, &found);
     else if (is)
         loop_timer_set(s->run->loop, t, s->deadlock_ns + DEADLOCK_SETTLE_NS - begin);
     arena_fini(&arena);
@@ -201,7 +207,10 @@ static void frames_on_deadlock_timer(struct loop_timer *t)
 static void frames_malformed(struct frames *s, const struct wire_frame *f)
 {
     struct diag d;
-    wire_malformed(&d, "%s frame from rank %u", wire_type_name(f->type), f->rank);
+    char from[32] = "an agent";
+    if (f->rank != WIRE_HOST)
+        snprintf(from, sizeof from, "rank %u", f->rank);
+    wire_malformed(&d, "%s frame from %s", wire_type_name(f->type), from);
     stop_on_job_failure(s->stop, CAUSE_LAUNCH, EXIT_INTERNAL, &d);
 }
 
@@ -684,6 +693,10 @@ void frames_on_frame(struct frames *s, struct host *host, const struct wire_fram
         break;
     case WIRE_DEBUG_LINES:
         agent_log_relay(f);
+        break;
+    case WIRE_SNAPSHOT:
+        if (host->has_hello && !proof_watch_take(s->proof_watch, host->index, f))
+            frames_malformed(s, f);
         break;
     case WIRE_MASTER:
         hosts_send_all(s->run, WIRE_MASTER, &payload);

@@ -18,6 +18,7 @@
 #include "run/audit_watch.h"
 #include "run/command_watch.h"
 #include "run/phases.h"
+#include "run/proof_watch.h"
 #include "run/stall_monitor.h"
 #include "run/stdin_feed.h"
 
@@ -32,6 +33,7 @@ struct frames {
     struct live *live;
     struct stall_monitor *stalls;
     struct audit_watch *audit_watch;
+    struct proof_watch *proof_watch;
     struct command_watch *commands;
     struct command_limits *limits;
     struct stdin_feed *stdin_feed;

@@ -42,6 +42,7 @@ struct host {
     int64_t clock_offset_ns; /* its clock minus the clock of this machine */
     struct host_clock clock; /* the same, of CLOCK_MONOTONIC; not of hosts on this machine */
     uint64_t last_frame_ns;
+    uint64_t look; /* the number of the last LOOK that its agent has answered */
 };
 
 struct run_state {

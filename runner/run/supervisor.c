@@ -212,6 +212,7 @@ static void supervisor_wire_up_watches(struct supervisor *s)
                                                 .console = s->console,
                                                 .stalls = &s->stalls};
     s->audit_watch = (struct audit_watch){.run = run, .stop = &s->stop, .bring_up = &s->bring_up};
+    s->proof_watch = (struct proof_watch){.run = run, .stop = &s->stop};
     s->top = (struct top_server){
         .run = run, .live = &s->live, .stalls = &s->stalls, .audit = &s->audit_watch.audit};
 }
@@ -245,6 +246,7 @@ static void supervisor_wire_up(struct supervisor *s)
                                 .live = &s->live,
                                 .stalls = &s->stalls,
                                 .audit_watch = &s->audit_watch,
+                                .proof_watch = &s->proof_watch,
                                 .commands = &s->commands,
                                 .limits = &s->limits,
                                 .stdin_feed = &s->stdin_feed,
@@ -288,6 +290,7 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
     command_limits_start(&s->limits);
     phases_start(&s->phases);
     audit_watch_open(&s->audit_watch);
+    proof_watch_start(&s->proof_watch);
     frames_start(&s->frames);
     command_watch_start(&s->commands);
     liveness_start(&s->liveness);
@@ -331,6 +334,7 @@ void supervisor_fini(struct supervisor *s)
     hosts_close_all(&s->run);
     bring_up_fini(&s->bring_up);
     audit_watch_close(&s->audit_watch);
+    proof_watch_fini(&s->proof_watch);
     output_free(s->output);
     rdv_free(s->rdv);
     run_state_fini(&s->run);

@@ -12,6 +12,7 @@
  *   status_request  what every rank is doing, for SIGUSR1
  *   command_watch   ranks that run a command
  *   audit_watch     ranks that disagree about a collective
+ *   proof_watch     ranks that wait for each other, by cuts of them
  */
 #ifndef RUNNER_RUN_SUPERVISOR_H
 #define RUNNER_RUN_SUPERVISOR_H
@@ -32,6 +33,7 @@ struct supervisor {
     struct last_look look;
     struct status_request status_request;
     struct audit_watch audit_watch;
+    struct proof_watch proof_watch;
     struct top_server top;
     struct command_watch commands;
     struct command_limits limits;

@@ -11,6 +11,7 @@
  * fuzz_frames --seeds FOLDER writes streams to start from.
  */
 #include "base/base64.h"
+#include "base/cut_frame.h"
 #include "fuzz/seed_frames.h"
 #include "fuzz/seed_record.h"
 #include "report/result.h"
@@ -257,6 +258,55 @@ static void seed_one_record(struct buf *out)
     buf_fini(&record);
 }
 
+/* Rank `rank` has a thread that waits for a message of `from`; of a later look, only its word. */
+static void seed_cut(struct buf *out, uint32_t rank, uint32_t from, bool moving)
+{
+    static const uint32_t world[] = {0, 1, 2};
+    const struct record_cut_op op = {
+        .state = RECORD_OPEN, .kind = COLLRUN_RECV, .thread = 1, .peer = (int32_t)from, .count = 8};
+    struct record_cut_op receive = op;
+    struct record_cut_thread t = {.role = RECORD_CUT_BLOCKED,
+                                  .mode = RECORD_ALL,
+                                  .number = 1,
+                                  .tid = 4711,
+                                  .word = 6,
+                                  .calls = true,
+                                  .nops = moving ? 0 : 1,
+                                  .ops = &op};
+    struct record_cut_group g = {
+        .id = 9, .name = "world", .called = 3, .nmembers = 3, .members = world};
+    struct record_cut_channel c = {.peer = from, .sent = 5, .taken = 4};
+    cut_frame_put_cut(out,
+                      &(struct record_cut){.state = moving ? RECORD_CUT_MOVING : RECORD_CUT_STILL,
+                                           .rank = rank,
+                                           .epoch = 2,
+                                           .tap = RECORD_TAP_MPI,
+                                           .threads = &t,
+                                           .groups = &g,
+                                           .channels = &c,
+                                           .receives = &receive,
+                                           .nthreads = 1,
+                                           .ngroups = !moving,
+                                           .nchannels = !moving,
+                                           .nreceives = !moving});
+}
+
+/* Ranks 0 and 1, of host 0, wait for each other; then host 0 answers the first LOOK. */
+static void seed_cuts(struct buf *out)
+{
+    for (uint64_t look = 0; look < 2; look++) {
+        const size_t mark = wire_begin(out, WIRE_SNAPSHOT, WIRE_HOST, 0);
+        cut_frame_put(out, &(struct cut_frame){.now_ns = 1000, .look = look, .n = 2});
+        seed_cut(out, 0, 1, look);
+        seed_cut(out, 1, 0, look);
+        wire_end(out, mark);
+        if (look)
+            seed_host(out, 1, WIRE_SNAPSHOT, "8=1000 8=1 4=0");
+        seed_frame(out, UINT16_MAX, WIRE_HOST, "");
+        seed_frame(out, UINT16_MAX, WIRE_HOST, "");
+    }
+}
+
 /* Frames of an agent that is not one of ours. */
 static void seed_hostile(const char *folder)
 {
@@ -280,7 +330,7 @@ static void seed_hostile(const char *folder)
 
 static void seed_stream(const char *folder, uint32_t i)
 {
-    static const char *const names[] = {"good", "deadlock", "failure", "death", "lost"};
+    static const char *const names[] = {"good", "deadlock", "failure", "death", "lost", "cuts"};
     struct buf b;
     buf_init(&b);
     buf_put_u8(&b, i == 0 ? 0 : 3);
@@ -290,6 +340,8 @@ static void seed_stream(const char *folder, uint32_t i)
     SEED_LINES(&b, running);
     if (i == 1)
         SEED_LINES(&b, deadlock);
+    if (i == 5)
+        seed_cuts(&b);
     if (i == 2)
         SEED_LINES(&b, failure);
     if (i == 3)
@@ -311,7 +363,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     read_job();
     if (*argc == 3 && strcmp((*argv)[1], "--seeds") == 0) {
-        for (uint32_t i = 0; i < 5; i++)
+        for (uint32_t i = 0; i < 6; i++)
             seed_stream((*argv)[2], i);
         seed_hostile((*argv)[2]);
         exit(0);
