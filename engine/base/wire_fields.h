@@ -59,7 +59,7 @@
 /* For the rank with the terminal, whenever its size changes. */
 #define WIRE_FIELDS_WINDOW(F) F(u16, rows) F(u16, columns)
 /* Send a SNAPSHOT at once that has this number, with the ranks that have gone on since their last
- * cut; none, if no one has. */
+ * cut; without one, if none has. */
 #define WIRE_FIELDS_LOOK(F) F(u64, number)
 
 /* ---- rank -> runner, relayed ---- */

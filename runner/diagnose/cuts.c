@@ -2,7 +2,7 @@
 #include "diagnose/cuts.h"
 
 #include "base/names.h"
-#include "base/rank_list.h"
+#include "base/parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>

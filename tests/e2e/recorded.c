@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A stand-in for a tap: a program with a small message library, whose calls it writes into the
- * record of its rank and tells nobody else. It has no connection to collrun and links none of it
+ * record of its rank, and sends to no process. It has no connection to collrun and links none of it
  * but the writer.
  *
  *     recorded BOX WAY
  *
  * BOX is a file in which ranks count the messages that they have delivered. A rank that is "late"
  * makes its peers wait for LATE_MS before it does what they wait for; in the meantime it waits in a
- * way that looks like a deadlock to whoever forgets what can wake it.
+ * way that looks like a deadlock if one forgets what can wake it.
  */
 #include "base/record_writer.h"
 
