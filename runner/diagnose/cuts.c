@@ -211,8 +211,10 @@ static void cuts_list(const struct graph *g, char *out, size_t size, struct aren
     snprintf(out, size, "none");
     for (uint32_t i = 0; ranks && i < g->n; i++)
         ranks[i] = g->waits[i].rank;
-    if (ranks && g->n)
-        rank_list_format(out, size, ranks, g->n);
+    if (ranks && g->n) {
+        snprintf(out, size, "ranks ");
+        rank_list_format(out + strlen(out), size - strlen(out), ranks, g->n);
+    }
 }
 
 bool cuts_differ(const struct cuts *c, const struct graph *by_reports,
@@ -234,7 +236,7 @@ bool cuts_differ(const struct cuts *c, const struct graph *by_reports,
     arena_init(&arena);
     cuts_list(by_reports, reports, sizeof reports, &arena);
     cuts_list(mine, cuts, sizeof cuts, &arena);
-    snprintf(out, size, "blocked by wait reports: ranks %s; by cuts: ranks %s", reports, cuts);
+    snprintf(out, size, "blocked by wait reports: %s; by cuts: %s", reports, cuts);
     arena_fini(&arena);
     return true;
 }

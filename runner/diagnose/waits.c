@@ -379,18 +379,19 @@ static void waits_proven(const struct evidence *e, const struct cuts_proof *p, s
                          struct verdict *v)
 {
     struct desc_ranks missing = blame_new_list(e, arena);
+    const struct graph_wait *first = waits_of(&p->waits, p->core.items[0]);
     waits_list(e, &p->waits, arena, v);
+    if (first)
+        waits_set_operation(first, v);
     if (p->shape != PROOF_MISSING) {
         v->class = CAUSE_DEADLOCK;
         v->suspects = p->core;
-        waits_set_operation(waits_of(&p->waits, p->core.items[0]), v);
     } else if (!p->missing_sleeps) {
         waits_ended(e, &p->waits, arena, v);
     } else if (missing.items) {
         missing.items[missing.n++] = p->missing;
         v->class = CAUSE_MISSING;
         v->culprits = missing;
-        waits_set_operation(waits_of(&p->waits, p->core.items[0]), v);
     }
 }
 

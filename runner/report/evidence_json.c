@@ -5,6 +5,7 @@
  */
 #include "report/evidence_json.h"
 
+#include "diagnose/cuts.h"
 #include "diagnose/from_records.h"
 #include "diagnose/verdict.h"
 #include "report/json_value.h"
@@ -131,6 +132,24 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
     return o;
 }
 
+/* What a proof by cuts says; the cuts themselves are not kept. */
+static json_t *evidence_proof(const struct cuts_proof *p)
+{
+    json_t *waits = json_array();
+    for (uint32_t i = 0; i < p->waits.n; i++) {
+        const struct graph_wait *w = &p->waits.waits[i];
+        json_t *o = json_pack("{s:i, s:o, s:I, s:i, s:o}", "rank", (int)w->rank, "group",
+                              json_value_text(w->group), "number", (json_int_t)w->number, "kind",
+                              (int)w->kind, "for", ranks_json_list(&w->waited_for));
+        if (o && w->call)
+            json_object_set_new(o, "call", json_value_text(w->call));
+        json_array_append_new(waits, o);
+    }
+    return json_pack("{s:i, s:o, s:i, s:b, s:o}", "shape", (int)p->shape, "core",
+                     ranks_json_list(&p->core), "missing", (int)p->missing, "sleeps",
+                     (int)p->missing_sleeps, "waits", waits);
+}
+
 static json_t *evidence_failure(const struct job_failure *job)
 {
     json_t *o = json_pack("{s:i, s:i, s:I, s:i, s:o, s:o}", "class", (int)job->class, "exit_code",
@@ -145,6 +164,8 @@ static json_t *evidence_failure(const struct job_failure *job)
         json_object_set_new(o, "culprits", ranks_json_list(&job->culprits));
         json_object_set_new(o, "suspects", ranks_json_list(&job->suspects));
     }
+    if (o && job->proof)
+        json_object_set_new(o, "proof", evidence_proof(job->proof));
     return o;
 }
 
@@ -417,6 +438,35 @@ static void evidence_read_names(struct evidence_files *f, const json_t *o)
     }
 }
 
+static void evidence_read_proof(struct evidence_files *f, const json_t *o)
+{
+    const json_t *list = json_object_get(o, "waits");
+    struct cuts_proof *p = arena_calloc(&f->arena, 1, sizeof *p);
+    struct graph_wait *waits = arena_calloc(&f->arena, json_array_size(list), sizeof *waits);
+    uint32_t n = 0;
+    if (!json_is_object(o) || !p || !waits)
+        return;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *w = json_array_get(list, i);
+        struct graph_wait *to = &waits[n];
+        *to = (struct graph_wait){
+            .rank = (uint32_t)evidence_number(w, "rank", f->desc.nranks ? f->desc.nranks - 1 : 0),
+            .group = evidence_text(w, "group", &f->arena),
+            .number = evidence_number(w, "number", UINT64_MAX),
+            .kind = (uint8_t)evidence_number(w, "kind", UINT8_MAX),
+            .call = json_object_get(w, "call") ? evidence_text(w, "call", &f->arena) : NULL,
+            .waited_for = evidence_ranks(json_object_get(w, "for"), f)};
+        n += to->waited_for.n > 0;
+    }
+    p->shape = (enum proof_shape)evidence_number(o, "shape", PROOF_MISSING);
+    p->core = evidence_ranks(json_object_get(o, "core"), f);
+    p->missing = (uint32_t)evidence_number(o, "missing", f->desc.nranks ? f->desc.nranks - 1 : 0);
+    p->missing_sleeps = json_is_true(json_object_get(o, "sleeps"));
+    p->waits = (struct graph){waits, n, f->desc.nranks};
+    if (p->core.n && n)
+        f->evidence.job.proof = p;
+}
+
 static void evidence_read_failure(struct evidence_files *f, const json_t *o)
 {
     struct job_failure *job = &f->evidence.job;
@@ -431,6 +481,7 @@ static void evidence_read_failure(struct evidence_files *f, const json_t *o)
     job->diag.code = (int)json_integer_value(json_object_get(o, "code"));
     snprintf(job->diag.text, sizeof job->diag.text, "%s", evidence_text(o, "text", &f->arena));
     snprintf(job->diag.hint, sizeof job->diag.hint, "%s", evidence_text(o, "hint", &f->arena));
+    evidence_read_proof(f, json_object_get(o, "proof"));
     if (!json_object_get(o, "group"))
         return;
     job->group = evidence_text(o, "group", &f->arena);

@@ -15,7 +15,8 @@ static void status_request_rank_text(const struct status_request *s, uint32_t ra
     const struct rank_state *r = &s->run->ranks[rank];
     if (r->end == RANK_EXITED && s->stop->step == STOP_NONE)
         snprintf(out, size, "exited");
-    else if (r->phase == PHASE_RUNNING && r->command && r->part == PART_OUTSIDE)
+    else if (r->phase == PHASE_RUNNING && r->command && r->part == PART_OUTSIDE &&
+             !r->snapshot.n) /* nor does its record have a group, of a library that writes it */
         snprintf(out, size, "running a program that has not called collrun_init%s",
                  r->snapshot.state == 'T' ? ", stopped by a signal" : "");
     else if (r->phase == PHASE_RUNNING && r->snapshot.known)

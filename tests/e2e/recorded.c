@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS = 16, LATE_MS = 1200, ROOT = 0, COUNT = 4 };
+enum { RANKS = 64, LATE_MS = 1200, ROOT = 0, COUNT = 4 };
 
 static struct box {
     _Atomic uint32_t delivered[RANKS][RANKS]; /* from, to */
@@ -290,11 +290,11 @@ static void mismatch(void)
     pause_ms(10000);
 }
 
-static void stall(void) /* rank 1 computes for a while */
+static void stall(void) /* rank 1 computes for 5 s */
 {
     collective(COLLRUN_ALLREDUCE, -1);
     if (rank == 1)
-        pause_ms(4000);
+        pause_ms(5000);
     collective(COLLRUN_BARRIER, -1);
 }
 

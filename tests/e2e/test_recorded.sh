@@ -9,10 +9,15 @@ cc -std=c11 -D_GNU_SOURCE -O1 -pthread -I"$engine" -I"$include" "$here/recorded.
     exit 1
 }
 
-# starts WAY [RANKS]: a job whose ranks do that; its stderr is WAY.err, its exit code WAY.code, its result WAY/result.json.
-starts() {
-    printf '%s\n' "version: 1" "processes: {count: ${2:-3}}" "workloads: [{command: [./recorded, box.$1, $1]}]" \
+# job_of WAY: WAY.yaml, a job whose ranks do that.
+job_of() {
+    printf '%s\n' "version: 1" "processes: {count: 3}" "workloads: [{command: [./recorded, box.$1, $1]}]" \
         "timeouts: {run: $((30 * slow))s, stall: 1s}" "logging: {dir: $1}" >"$tmp/$1.yaml"
+}
+
+# starts WAY: runs it; its stderr is WAY.err, its exit code WAY.code, its result WAY/result.json.
+starts() {
+    job_of "$1"
     {
         timeout -k 5 $((60 * slow)) "$COLLRUN" "$tmp/$1.yaml" >"$tmp/$1.out" 2>"$tmp/$1.err" </dev/null
         echo $? >"$tmp/$1.code"
@@ -59,11 +64,29 @@ for way in ring crossed sleeper; do
     is "$way: no proof was withdrawn" "$(result $way 'r.get("internal")')" None
 done
 
-for way in stall outside alarmed helped woken signaled stopped in_flight mismatch; do starts $way; done
+"$COLLRUN" diag --json "$tmp/ring" >"$tmp/diag.json"
+is "diag finds the same verdict" "$(python3 -c 'import json, sys
+print(json.load(open(sys.argv[1]))["verdict"] == json.load(open(sys.argv[2])))' "$tmp/ring/result.json" "$tmp/diag.json")" True
+
+for way in outside alarmed helped woken signaled stopped in_flight mismatch; do starts $way; done
 wait_for_all
 for way in outside alarmed helped woken signaled stopped in_flight; do unremarkable $way; done
 
 explained mismatch 1 mismatch '[1]' '[]' 'rank 1 .*broadcast MPI_COMM_WORLD#2: ranks 0 and 2 call broadcast\(4 x int32, root 0\), rank 1 calls reduce\(4 x int32, sum, root 0\)'
-is "stall: exit code" "$(cat "$tmp/stall.code")" 0
-like "a stall report names the rank" "$(cat "$tmp/stall.err")" 'CAUSE  rank 1 .* has not called barrier MPI_COMM_WORLD#2; it is asleep in nanosleep'
+
+# Rank 1 computes for 5 s.
+job_of stall
+start "$tmp/stall.yaml"
+check_within "a stall report names the rank" 20 grep -qE 'CAUSE  rank 1 .* has not called barrier MPI_COMM_WORLD#2; it is asleep in nanosleep' "$tmp/err"
+top_shows() {
+    "$COLLRUN" top --json "$tmp/stall" >"$tmp/top.json"
+    [ "$(python3 -c 'import json, sys
+t = json.load(open(sys.argv[1]))
+print(t["waits"], [r["doing"] for r in t["ranks"]])' "$tmp/top.json")" = \
+        "2/3 wait in MPI_COMM_WORLD#2 for rank 1 ['in barrier MPI_COMM_WORLD#2', 'outside any collective', 'in barrier MPI_COMM_WORLD#2']" ]
+}
+check_within "top shows the calls" 20 top_shows
+check_within "SIGUSR1 shows the calls" 5 status_shows 'ranks 0 and 2: in barrier MPI_COMM_WORLD#2, for [0-9.]+ s; '
+finish 20
+ends "the job ends well" 0
 done_testing
