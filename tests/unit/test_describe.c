@@ -187,43 +187,62 @@ static void occupy_cpu(pid_t hogs[2])
     }
 }
 
-/* A nice value that leaves little beside processes of this one's. */
-static int much_nicer(int by)
+/* A process of a lower priority than this one must be possible. */
+static void skip_if_nice(void)
 {
-    int mine = getpriority(PRIO_PROCESS, 0);
-    if (mine > 10)
+    if (getpriority(PRIO_PROCESS, 0) > 10)
         skip();
-    return mine + by < 19 ? mine + by : 19;
 }
 
-/* Describes a plugin that needs a tenth of a second of CPU time, on such a CPU, with a low
- * priority. Returns how long it took, in seconds. */
-static double describe_on_busy_cpu(int nicer, uint32_t deadline_ms, struct described *item,
-                                   struct arena *arena)
+/* A nice value that leaves little beside processes of this one's. */
+static int much_nicer(void)
 {
-    static const char slow[] = "#!/bin/sh\n"
-                               "renice -n %d $$ >/dev/null\n"
-                               "i=0; while [ $i -lt 40000 ]; do i=$((i + 1)); done\n"
-                               "echo '{\"kind\":\"workload\",\"path\":\"/w.so\",\"name\":\"w\","
-                               "\"summary\":\"s\",\"params\":[]}'\n";
+    int mine = getpriority(PRIO_PROCESS, 0);
+    return mine + 10 < 19 ? mine + 10 : 19;
+}
+
+/* This program as the child that is asked. It lowers its own priority, and needs as much CPU time
+ * as the test wants: a child that slept meanwhile, until another program had done either, would be
+ * late itself. */
+static int answer_at_low_priority(const char *how)
+{
+    int nicer = 0, cpu_ms = 0;
+    struct timespec used;
+    if (sscanf(how, "%d %d", &nicer, &cpu_ms) != 2 ||
+        (nicer ? setpriority(PRIO_PROCESS, 0, nicer)
+               : sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0})) < 0)
+        return 1;
+    do {
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    } while (used.tv_sec * 1000 + used.tv_nsec / 1000000 < cpu_ms);
+    puts("{\"kind\":\"workload\",\"path\":\"/w.so\",\"name\":\"w\",\"summary\":\"s\","
+         "\"params\":[]}");
+    return 0;
+}
+
+/* Describes a plugin that needs CPU_MS of CPU time, on such a CPU, at the nice value NICER, or, if
+ * that is 0, only when no other process wants the CPU (SCHED_IDLE). Returns how long it took, in
+ * seconds. */
+static double describe_on_busy_cpu(int nicer, int cpu_ms, uint32_t deadline_ms,
+                                   struct described *item, struct arena *arena)
+{
     struct diag d;
     cpu_set_t all;
     pid_t hogs[2];
-    char path[128], text[sizeof slow + 12];
-    snprintf(text, sizeof text, slow, much_nicer(nicer));
-    snprintf(path, sizeof path, "%s/slow", folder);
-    write_file("slow", text);
-    chmod(path, 0700);
+    char how[32];
+    snprintf(how, sizeof how, "%d %d", nicer, cpu_ms);
+    setenv("ANSWER_AT_LOW_PRIORITY", how, 1);
     sched_getaffinity(0, sizeof all, &all);
     occupy_cpu(hogs);
     uint64_t begin = now_ns();
-    int rc = describe(path, deadline_ms, item, 1, arena, &d);
+    int rc = describe("/proc/self/exe", deadline_ms, item, 1, arena, &d);
     double seconds = (double)(now_ns() - begin) / 1e9;
     for (int i = 0; i < 2; i++) {
         kill(hogs[i], SIGKILL);
         waitpid(hogs[i], NULL, 0);
     }
     sched_setaffinity(0, sizeof all, &all);
+    unsetenv("ANSWER_AT_LOW_PRIORITY");
     assert_int_equal(rc, 0);
     return seconds;
 }
@@ -234,11 +253,12 @@ static void waiting_for_a_cpu_is_not_taken_for_a_plugin_that_hangs(void **state)
     struct arena arena;
     double seconds = 0;
     (void)state;
+    skip_if_nice();
     arena_init(&arena);
     /* Where the other CPUs are as busy, it waits for longer than is allowed. */
     for (uint32_t deadline_ms = 600; deadline_ms <= 9600; deadline_ms *= 4) {
         item = (struct described){.kind = DESCRIBE_WORKLOAD, .path = "/w.so"};
-        seconds = describe_on_busy_cpu(10, deadline_ms, &item, &arena);
+        seconds = describe_on_busy_cpu(much_nicer(), 100, deadline_ms, &item, &arena);
         print_message("it took %.1f s\n", seconds);
         if (!item.error || !strstr(item.error, "this machine is busy"))
             break;
@@ -254,8 +274,9 @@ static void a_machine_that_is_too_busy_is_named(void **state)
     struct described item = {.kind = DESCRIBE_WORKLOAD, .path = "/w.so"};
     struct arena arena;
     (void)state;
+    skip_if_nice();
     arena_init(&arena);
-    describe_on_busy_cpu(19, 100, &item, &arena);
+    describe_on_busy_cpu(0, 1000, 200, &item, &arena);
     assert_non_null(item.error);
     assert_non_null(strstr(item.error, " seconds, most of which it waits for a CPU: this machine "
                                        "is busy"));
@@ -483,6 +504,9 @@ static void a_check_that_crashes_or_hangs_is_reported(void **state)
 
 int main(void)
 {
+    const char *how = getenv("ANSWER_AT_LOW_PRIORITY");
+    if (how)
+        return answer_at_low_priority(how);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plugin_is_described),
         cmocka_unit_test(a_plugin_that_kills_the_engine_costs_only_itself),
