@@ -201,9 +201,44 @@ static void peers_drain(const struct link_peer *peer)
     }
 }
 
+/* The text is that of base/network.h of the engine, which the runner reads. SO_PEERNAME, which
+ * wants the exact length, also works when the kernel has given up the connection. */
+static void peers_lose_silent(struct conn *conn, const struct tcp_info *info)
+{
+    struct sockaddr_storage to;
+    socklen_t len = sizeof to;
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?", tries[64];
+    int bytes = 0;
+    if (getsockname(conn->fd, (void *)&to, &len) == 0 &&
+        getsockopt(conn->fd, SOL_SOCKET, SO_PEERNAME, &to, &len) == 0)
+        getnameinfo((void *)&to, len, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV);
+    ioctl(conn->fd, TIOCOUTQ, &bytes);
+    if (info->tcpi_retransmits == 0 && info->tcpi_probes > 0)
+        snprintf(tries, sizeof tries, "%u keepalive probe%s", info->tcpi_probes,
+                 info->tcpi_probes == 1 ? "" : "s");
+    else
+        snprintf(tries, sizeof tries, "%u retransmission%s, %d bytes unacknowledged",
+                 info->tcpi_retransmits, info->tcpi_retransmits == 1 ? "" : "s", bytes);
+    peers_lose(conn->peer, LINK_LOSS_BROKEN, "no answer from %s port %s for %.1f s (%s)", host,
+               port, info->tcpi_last_ack_recv / 1e3, tries);
+}
+
+/* The kernel has given up a connection whose other end did not answer: the host of the peer, or the
+ * network, not the peer itself. */
+static bool peers_was_silent(const struct conn *conn, struct tcp_info *info)
+{
+    socklen_t len = sizeof *info;
+    return (conn->error == ETIMEDOUT || conn->error == EHOSTUNREACH ||
+            conn->error == ENETUNREACH) &&
+           getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, info, &len) == 0 &&
+           (info->tcpi_retransmits || info->tcpi_probes);
+}
+
 void peers_conn_ended(struct conn *conn)
 {
     struct link_peer *peer = conn->peer;
+    struct tcp_info info;
     if (conn != &peer->main && !conn->put && !conn->data_left && conn->error == 0) {
         peers_close_conn(conn);
         return;
@@ -214,27 +249,11 @@ void peers_conn_ended(struct conn *conn)
         peers_lose(peer, LINK_LOSS_LEFT, "it has closed its connection");
     else if (conn->error == 0)
         peers_lose(peer, LINK_LOSS_BROKEN, "connection closed by the peer");
+    else if (peers_was_silent(conn, &info))
+        peers_lose_silent(conn, &info);
     else
         peers_lose(peer, conn->error == ENOMEM ? LINK_LOSS_LOCAL : LINK_LOSS_BROKEN, "%s",
                    conn->error == EPROTO ? "malformed data" : strerror(conn->error));
-}
-
-/* The text is that of base/network.h of the engine, which the runner reads. */
-static void peers_lose_silent(struct conn *conn, const struct tcp_info *info)
-{
-    struct sockaddr_storage to;
-    socklen_t len = sizeof to;
-    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
-    int bytes = 0;
-    if (getpeername(conn->fd, (void *)&to, &len) == 0)
-        getnameinfo((void *)&to, len, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV);
-    ioctl(conn->fd, TIOCOUTQ, &bytes);
-    peers_lose(conn->peer, LINK_LOSS_BROKEN,
-               "no answer from %s port %s for %.1f s (%u retransmission%s, %d bytes "
-               "unacknowledged)",
-               host, port, info->tcpi_last_ack_recv / 1e3, info->tcpi_retransmits,
-               info->tcpi_retransmits == 1 ? "" : "s", bytes);
 }
 
 void peers_check_silence(struct link *link)
