@@ -49,7 +49,7 @@ for mistake in op dtype; do
     like "stream: $mistake: since when" "$(err)" 'wrong since operation 25'
     ms=$(went_on)
     echo "# found after $ms ms"
-    check "stream: $mistake: soon" [ "${ms:-9999}" -lt $((250 * slow + 250)) ]
+    check "stream: $mistake: soon" [ "${ms:-9999}" -lt $((2000 * slow)) ]
 done
 # Messages of the template that do not fit are errors, so these may end before the audit looks.
 for mistake in root kind count counts; do
@@ -122,7 +122,7 @@ audited fast stream "mistake: op, rank: 2, at: 5000, steps: 2000000"
 ends "many operations: 1" 1
 ms=$(went_on)
 echo "# found after $ms ms"
-check "many operations: soon" [ "${ms:-9999}" -lt $((250 * slow + 250)) ]
+check "many operations: soon" [ "${ms:-9999}" -lt $((2000 * slow)) ]
 since=$(sed -n 's/.*wrong since operation \([0-9]*\).*/\1/p' "$tmp/err")
 check "many operations: since operation $since" [ "${since:-9999}" -le 5000 ]
 
@@ -187,5 +187,5 @@ audited late_quiet shm "steps: 150, late: -1"
 ends "equally fast ranks: 0" 0
 audited late_jitter shm "steps: 150, jitter_us: 5000"
 ends "ranks with jitter: 0" 0
-is "ranks with jitter: stderr" "$(err)" ""
+quiet_or_late "ranks with jitter: stderr"
 done_testing

@@ -34,7 +34,7 @@ disagree() {
     like "$1: $2: verdict" "$(verdict)" "^$3\$"
     ms=$(sed -n 's/.*went on for \([0-9]*\) ms/\1/p' "$tmp/out")
     echo "# $1: $2: the later call ended after ${ms:-?} ms"
-    check "$1: $2: soon" [ "${ms:-9999}" -lt $((250 * slow + 250)) ]
+    check "$1: $2: soon" [ "${ms:-9999}" -lt $((2000 * slow)) ]
 }
 # all_mistakes BACKEND [KEYS OF THE GROUP]
 all_mistakes() {

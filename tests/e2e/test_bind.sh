@@ -48,7 +48,7 @@ bound() { sed -n 's/^\[[0-9]*\] on //p' "$tmp/out" | sort -u; }
 look first 2 "$PWD/go"
 "$COLLRUN" first.yaml >first.out 2>&1 &
 first=$!
-within 20 grep -q '^\[1\] on ' first.out
+within 60 eval '[ "$(grep -c " on " first.out)" = 2 ]'
 look second 2
 run run second.yaml
 ends "a job beside another one" 0
@@ -184,7 +184,7 @@ else
     in_cpuset run map.yaml
     check "a CPU outside of it is refused" [ $? -ne 0 ]
     like "by name" "$(err)" "cpus? $other"
-    within 10 rmdir "$cpuset" # the last process of the run may still be on its way out
+    within 60 rmdir "$cpuset" # the last process of the run may still be on its way out
 fi
 
 # Other tests may run beside this one, and then no rank is bound.

@@ -294,10 +294,10 @@ echo done
 EOF
 programs held 1 '[./held]'
 start held.yaml
-within 10 test -s pid
+within 60 test -s pid
 exec 8>"/proc/$(cat pid)/fd/1"
 : >go
-finish 25
+finish 60
 exec 8>&-
 ends "a process outside of the job holds the output of a rank" 0
 is "all of which arrives" "$(unlabelled 0)" done
@@ -309,24 +309,24 @@ check "a child of the shell that collrun has replaced goes on" kill -0 "$helper"
 kill "$helper" 2>/dev/null
 programs interrupted 2 '[sh, -c, "setsid sleep 300 & sleep 300"]'
 start interrupted.yaml
-within 10 eval '[ "$(left_over | wc -l)" -ge 6 ]'
+within 60 eval '[ "$(left_over | wc -l)" -ge 6 ]'
 kill -INT "$pid"
-finish 10
+finish 60
 ends "Ctrl-C ends programs: 130" 130
 unset LEFT_BY
-check_within "no process is left" 5 nothing_left
+check_within "no process is left" 60 nothing_left
 sleeping() { [ "$(grep -lx sleep $(left_over | sed 's|.*|/proc/&/comm|') 2>/dev/null | wc -l)" = 4 ]; }
 for what in "collrun and agent" guard "collrun and guard"; do
     LEFT_BY=$tmp start interrupted.yaml
-    within 10 sleeping
+    within 60 sleeping
     agent=$(agent_of "$pid")
     case $what in
     *agent) kill -KILL "$pid" "$agent" ;;
     guard) kill -KILL "$(pgrep -P "$pid" -x collrun-guard)" ;;
     *) kill -KILL "$pid" "$(pgrep -P "$pid" -x collrun-guard)" ;;
     esac
-    finish 10
-    check_within "no child of a rank survives a SIGKILL of $what" 10 nothing_left
+    finish 60
+    check_within "no child of a rank survives a SIGKILL of $what" 60 nothing_left
 done
 
 # Output without a reader does not keep a rank from ending in order.
@@ -342,9 +342,9 @@ pid=$!
 children+=("$pid")
 written() { awk '/^wchar/ {print $2}' "/proc/$(pgrep -P "$(agent_of "$pid")" -x saves)/io"; }
 blocked() { local n; n=$(written) && [ "${n:-0}" -gt 1000000 ] && sleep 0.2 && [ "$(written)" = "$n" ]; }
-within 20 blocked
+within 60 blocked
 kill -KILL "$pid"
-check_within "collrun is killed while a rank waits for a reader of its output: the rank ends in order" 15 test -e saved
+check_within "collrun is killed while a rank waits for a reader of its output: the rank ends in order" 60 test -e saved
 exec 7>&-
 
 # ---- ps ----

@@ -79,10 +79,10 @@ done | grep -v grep | grep hunter2
 END
 simple waiting 2 "note up; until-stopped" 'env: {secrets: [E2E_SECRET]}'
 start run waiting.yaml
-within 20 noted_all 2 up
+within 60 noted_all 2 up
 is "nor do command lines" "$(bash watch.sh)" ""
 kill -INT "$pid"
-finish 20
+finish 60
 simple missing 1 "env E2E_NOT_SET" 'env: {secrets: [E2E_NOT_SET]}'
 run run missing.yaml
 check "a secret that is not set is an error with its name" grep -q E2E_NOT_SET err

@@ -19,7 +19,7 @@ runs() {
     run "$configs/$name.yaml" "$@"
     ends "$name: runs" 0
     quiet_or_late "$name: collrun itself says nothing"
-    check_within "$name: nothing is left" 2 nothing_remains
+    check_within "$name: nothing is left" 60 nothing_remains
 }
 # with PLUGIN PARAMS [COUNT]: one workload on every rank.
 with() {

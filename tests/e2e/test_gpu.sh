@@ -21,7 +21,7 @@ run_case() {
         hosts $(($3 * $4))
         echo "processes: {count: $3}"
         echo "env: {set: {NCCL_HOSTID: \"{rank}\"}}"
-        grep -q timeouts <<<"${5:-}" || echo "timeouts: {run: $((20 * slow))s}"
+        grep -q timeouts <<<"${5:-}" || echo "timeouts: {run: $((60 * slow))s}"
         echo "groups:"
         echo "  world: {backend: $2, gpus_per_process: $4, timeout: 2s, check: ${6:-async}}"
         [ -z "${5:-}" ] || printf '%s\n' "$5"
@@ -84,7 +84,7 @@ version: 1
 $(hosts 3)
 processes: {count: 3, gpus_per_process: 1}
 env: {set: {NCCL_HOSTID: "{rank}"}}
-timeouts: {run: $((20 * slow))s}
+timeouts: {run: $((60 * slow))s}
 $1
 workloads:
   - {plugin: ./gpu_test.so, $2}
@@ -158,18 +158,18 @@ if [ "${GPU:-}" != real ]; then
         'libnccl \(stand-in\): world rank 1 of 2: .* on a stream of priority -5$'
     FAKE_CUDA_FAULT=cudaEventQuery:60:719 FAKE_NVML_XID=0:79:1 run_case fault nccl 1 1
     like "the driver's reason is in the message" "$(err; out)" 'unspecified launch failure \(Xid 79 on GPU .*fallen off the bus\)'
-    stuck() { # FAULT: sets `took` to the seconds that it took
+    stuck() { # FAULT RENDEZVOUS: sets `took` to the seconds that it took
         local begin=$SECONDS
-        FAKE_NCCL_FAULT=$1 run_case devices nccl 3 1 "timeouts: {run: 20s, rendezvous: 4s, grace: 1s}"
+        FAKE_NCCL_FAULT=$1 run_case devices nccl 3 1 "timeouts: {run: 80s, rendezvous: $2, grace: 1s}"
         took=$((SECONDS - begin))
     }
-    stuck ncclCommInitRank:1:99:1
-    like "a rank that hangs while it forms a group is named" "$(err)" 'rank 1 .*group "world" on backend "nccl": ncclCommInitRankConfig has not returned for 3.. s'
-    stuck ncclCommInitRank:1:7:1
-    like "if no rank is missing the message blames the connection of NCCL" "$(err)" 'all ranks have arrived, but NCCL did not connect them within 3'
-    stuck ncclCommInitRank:1:5:1
+    stuck ncclCommInitRank:1:99:1 4s
+    like "a rank that hangs while it forms a group is named" "$(err)" 'rank 1 .*group "world" on backend "nccl": ncclCommInitRankConfig has not returned for [0-9.]+ s'
+    stuck ncclCommInitRank:1:7:1 4s
+    like "if no rank is missing the message blames the connection of NCCL" "$(err)" 'all ranks have arrived, but NCCL did not connect them within [0-9.]+ s'
+    stuck ncclCommInitRank:1:5:1 60s
     like "an error while forming a group" "$(err)" 'rank 1 .*group "world" on backend "nccl": ncclCommInitRankConfig: .*an injected fault'
-    check "... ends the other ranks at once: $took s" test "$took" -le 2
+    check "... ends the other ranks at once: $took s" test "$took" -lt 30
     FAKE_CUDA_NO_DRIVER=1 run_case devices nccl 2 1
     like "without a driver the job is refused, at its line" "$(err)" 'gpu.yaml:[0-9]+:.*"nccl" is not available here: no NVIDIA driver'
     LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH good "an old NCCL without alltoall, gather, scatter, revoke" devices nccl 2 2

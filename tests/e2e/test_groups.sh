@@ -36,21 +36,21 @@ listening() {
 }
 for attempt in first second; do # closed connections hold no port for the next job
     start ports.yaml --set network.ports=23310-23313
-    within 20 noted_all 3 up
+    within 60 noted_all 3 up
     is "$attempt job: tcp listens on network.ports, all but MASTER_PORT" "$(listening | paste -sd' ')" "23310 23311 23312"
-    kill -INT "$pid" && finish 20
+    kill -INT "$pid" && finish 60
 done
 simple gloo_ports 3 "note up; endless world" "groups: {world: {backend: gloo}}"
 start gloo_ports.yaml --set network.ports=23350-23353
-within 20 noted_all 3 up
+within 60 noted_all 3 up
 is "gloo listens on network.ports" "$(listening | paste -sd' ')" "23350 23351 23352"
-kill -INT "$pid" && finish 20
+kill -INT "$pid" && finish 60
 if "$COLLRUN" backends 2>/dev/null | grep -q '^ucx .*: available'; then
     start ports.yaml --set groups.world.backend=ucx --set network.ports=23330-23349
-    within 20 noted_all 3 up
+    within 60 noted_all 3 up
     is "ucx: each rank listens on a port of network.ports, and on no other" \
         "$(listening | awk '{ if ($1 < 23330 || $1 > 23349) others = others " " $1; else n++ } END { print (n >= 3), others }')" "1 "
-    kill -INT "$pid" && finish 20
+    kill -INT "$pid" && finish 60
 else
     skip "ucx: each rank listens on a port of network.ports" "ucx is not available here"
 fi

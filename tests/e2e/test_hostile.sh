@@ -64,11 +64,11 @@ fi
 simple agent 2 "note up; await 1 go"
 for sig in USR1 USR2 QUIT; do
     start run agent.yaml
-    within 10 noted_all 2 up
+    within 60 noted_all 2 up
     kill -$sig "$(agent_of "$pid")"
     note_test go
 
-    finish 10
+    finish 60
     ends "SIG$sig at the agent does not end the job" 0
 done
 simple own 1 "signal 10"
@@ -126,7 +126,7 @@ processes: {count: 1}
 workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "note up; await 1 go; log 100000; note done"}}]
 END
 start run logs.yaml
-within 10 noted 0 up
+within 60 noted 0 up
 : >hold
 agent=$(agent_of "$(pgrep -P "$pid" -x held)")
 note_test go
@@ -134,7 +134,7 @@ maybe_within 2 noted 0 done # it must not be; 50 MB do not fit
 check "a rank that logs waits for the connection" test -z "$(notes 0 | grep done)"
 check "and its agent stays small" test "$(awk '/VmHWM/ {print $2}' "/proc/$agent/status")" -lt $((32768 * slow))
 rm hold
-finish 30
+finish 60
 ends "then the job ends well" 0
 
 # ---- job files that grow ----

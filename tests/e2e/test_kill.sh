@@ -96,7 +96,7 @@ one() {
         target=$pid victim=runner
     fi
     kill -KILL "$target" 2>/dev/null
-    finish 15
+    finish 60
     if [ "$code" = "still running" ]; then
         not_ok "$what" "the runner still runs after 15 s"
         return

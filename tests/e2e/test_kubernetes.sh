@@ -42,9 +42,9 @@ timeouts: {grace: 1s}
 END
 rm -f collrun-host-*.pid
 start run long.yaml
-within 10 noted_all 2 up
+within 60 noted_all 2 up
 kill -KILL "$(tail -n 1 collrun-host-1.pid)"
-finish 20
+finish 60
 ends "a pod is deleted: 127" 127
 like "the host is named" "$(err)" 'host .*collrun-host-1'
 

@@ -40,10 +40,10 @@ fi
 need_scripted
 simple titled 2 "note up; await 1 go"
 start run titled.yaml
-within 10 noted_all 2 up
+within 60 noted_all 2 up
 like "ps shows rank and job" "$(ps -eo args)" '^collrun-engine: rank 1 of 2, titled$'
 note_test go
-finish 20
+finish 60
 ends "a job that ps has shown" 0
 cat >grow.c <<'END'
 #include <collrun/workload.h>

@@ -67,9 +67,9 @@ for file in "$top"/configs/*.yaml beside.yaml; do
     [ "$code" = 0 ] || continue
     out >plan.1
     start run --run-dir "$tmp/of-$name" "$file"
-    within 10 test -s "of-$name/resolved.yaml"
+    within 60 test -s "of-$name/resolved.yaml"
     kill -TERM "$pid" 2>/dev/null
-    finish 20
+    finish 60
     run plan "of-$name/resolved.yaml"
     is "$name.yaml: the plan of its resolved.yaml is the same" "$(out)" "$(cat plan.1)"
 done
@@ -152,15 +152,15 @@ workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "@0 spew 20000 100
 timeouts: {silence: 2s}
 EOF
 start run --run-dir stalled stalled.yaml
-within 10 grep -q '^\[0\] 0 ' out
-check_within "a disk that stalls: the ranks wait in the end, and the runner goes on" 10 status_shows "rank 0: "
+within 60 grep -q '^\[0\] 0 ' out
+check_within "a disk that stalls: the ranks wait in the end, and the runner goes on" 60 status_shows "rank 0: "
 check "its memory is small" test "$(awk '/VmHWM/ {print $2}' "/proc/$pid/status")" -lt $((49152 * slow))
 exec 7<>stalled/attempt-0/rank-0.stdout # both ends: the reader sees no end between two writers
 cat stalled/attempt-0/rank-0.stdout 7>&- >kept &
 reader=$!
-within 20 noted_all 2 up
+within 60 noted_all 2 up
 note_test go
-finish 20
+finish 60
 ends "it answers again: 0" 0
 exec 7>&-
 wait "$reader"
@@ -175,14 +175,14 @@ if command -v fsfreeze >/dev/null && truncate -s 64M image && mkfs.ext4 -q image
     trap 'thaw; cleanup' EXIT
     rm out && ln -s disk/out out
     start run stalled.yaml --set "workloads[0].params.do=note ready; await 1 freeze; @0 spew 500 1000; allreduce 3 world; note up; await 1 go; print last"
-    within 10 noted_all 2 ready
+    within 60 noted_all 2 ready
     check "$what" fsfreeze -f disk
     note_test freeze
-    check_within "$what: ranks, also of another host, go on" 10 noted_all 2 up
-    check_within "$what: and so does the runner" 10 status_shows "ranks 0-1: "
+    check_within "$what: ranks, also of another host, go on" 60 noted_all 2 up
+    check_within "$what: and so does the runner" 60 status_shows "ranks 0-1: "
     fsfreeze -u disk
     note_test go
-    finish 20
+    finish 60
     ends "$what, and answers again: 0" 0
     is "$what: nothing is lost" "$(unlabelled 0 | wc -l) $(unlabelled 1)" "501 last"
     simple full 1 "spew 60000 1000; print last"
@@ -198,9 +198,9 @@ fi
 mkdir -p dead && mkfifo dead/events.jsonl
 simple plain 1 "print hello"
 start run --run-dir dead plain.yaml
-check_within "a disk that never answers: the runner waits for it at the end" 10 grep -q 'waiting for the disk: .*/dead; Ctrl-C' err
+check_within "a disk that never answers: the runner waits for it at the end" 60 grep -q 'waiting for the disk: .*/dead; Ctrl-C' err
 kill -INT "$pid"
-finish 20
+finish 60
 ends "until Ctrl-C" 130
 like "with a warning" "$(err)" 'warning: .*/dead: the disk does not answer'
 

@@ -17,16 +17,16 @@ timeouts: {rendezvous: 20s}
 workloads: [{plugin: survivors, params: {steps: 100, pause: 10ms}}]
 END
     start run -v survivors.yaml
-    check_within "$backend: four ranks start" 10 sh -c '[ $(grep -c "info: survivors: process" err) = 4 ]'
+    check_within "$backend: four ranks start" 60 sh -c '[ $(grep -c "info: survivors: process" err) = 4 ]'
     kill -9 "$(pid_of 2)"
-    check_within "$backend: one is killed: the others shrink the group" 10 lost 3
+    check_within "$backend: one is killed: the others shrink the group" 60 lost 3
     is "$backend: to three ranks" "$(grep -c '3 of 4 ranks are left' err)" 3
     # The next two at once: one is frozen, so that the shrink waits for it, and dies inside.
     frozen=$(pid_of 1)
     kill -STOP "$frozen"
     kill -9 "$(pid_of 0)"
     kill -9 "$frozen"
-    finish 30
+    finish 60
     ends "$backend: the exit code is that of the first one" 137
     is "$backend: one rank makes all steps" "$(out)" "[3] 100 steps, 1 ranks at the end"
 done
@@ -34,9 +34,9 @@ done
 # Without on_failure: continue the job ends, and nothing hangs.
 sed -i 's/^on_failure.*//' survivors.yaml
 start run -v survivors.yaml
-check_within "without continue: four ranks start" 10 sh -c '[ $(grep -c "info: survivors: process" err) = 4 ]'
+check_within "without continue: four ranks start" 60 sh -c '[ $(grep -c "info: survivors: process" err) = 4 ]'
 kill -9 "$(pid_of 2)"
-finish 20
+finish 60
 ends "without continue: the job ends" 137
 like "and the verdict is the lost rank" "$(err)" 'error: rank 2 .*was killed by signal 9'
 

@@ -31,15 +31,15 @@ both() { [ -e "$1.0" ] && [ -e "$1.1" ]; }
 begin() { # NAME: starts the job, and waits until its programs run
     rm -f up.* saving.* saved.* go
     start "$1.yaml"
-    within 20 both up
+    within 60 both up
 }
 for how in group session forgotten; do
     programs $how
     begin $how
     kill -TERM "$pid"
-    check_within "$how: SIGTERM reaches the programs" 20 both saving
+    check_within "$how: SIGTERM reaches the programs" 60 both saving
     touch go
-    finish 20
+    finish 60
     ends "$how: the job ends by it" 143
     check "$how: the programs may use the grace, although their shells have ended" both saved
     is "$how: nothing is left" "$(left_over)" ""
@@ -48,15 +48,15 @@ done
 programs group 300ms
 begin group
 kill -TERM "$pid"
-finish 20
+finish 60
 ends "programs that need longer are killed" 143
 is "nothing is left of them" "$(left_over) $(ls saved.* 2>/dev/null)" " "
 programs group
 begin group
 kill -TERM "$pid"
-within 20 both saving
+within 60 both saving
 kill -INT "$pid" # a second SIGTERM may count as the first one: timeout(1) sends two
-finish 20
+finish 60
 ends "a second signal kills them at once" 143
 is "nothing is left of them, either" "$(left_over) $(ls saved.* 2>/dev/null)" " "
 
@@ -70,17 +70,17 @@ workloads:
 END
 rm -f up.* saving.* saved.* go
 start fails.yaml
-check_within "another rank fails: the program below a shell is asked to end" 20 test -e saving.0
+check_within "another rank fails: the program below a shell is asked to end" 60 test -e saving.0
 touch go
-finish 20
+finish 60
 ends "the other rank's code" 3
 check "the program has saved its state" test -e saved.0
 sed -i 's/ranks: 0}/ranks: 0, background: true}/; s/exit 3/exit 0/' fails.yaml
 rm -f up.* saving.* saved.* go
 start fails.yaml
-check_within "the same in the background, when the others are done" 20 test -e saving.0
+check_within "the same in the background, when the others are done" 60 test -e saving.0
 touch go
-finish 20
+finish 60
 ends "a good end" 0
 check "it has saved its state, too" test -e saved.0
 

@@ -113,9 +113,9 @@ is "six ranks crash at once: each trace is printed once" "$(grep -oE 'rank [0-9]
 need_scripted
 simple sent 2 "@0 pid;hang" "timeouts: {grace: 1s}"
 start sent.yaml
-within 20 noted 0 pid
+within 60 noted 0 pid
 kill -SEGV "$(notes 0 | cut -d' ' -f2)"
-finish 20
+finish 60
 ends "a signal of a crash, from another process" 139
 like "is no fault at an address" "$(err)" "^\[0\] rank 0 crashed: SIGSEGV, sent by process $$\$"
 crash plain.so crash
@@ -167,7 +167,7 @@ if c++ -std=c++17 -g -O0 -pthread threads.cc -o threads; then
     child=$!
     children+=("$child")
     two_threads() { [ "$(ls "/proc/$child/task" | wc -l)" = 2 ] && grep -q nanosleep "/proc/$child/task/"*/wchan; }
-    within 10 two_threads
+    within 60 two_threads
     "$stack" --pid "$child" >stacks 2>stacks.err
     is "--pid: exit code 0, no message" "$? $(cat stacks.err)" "0 "
     like "--pid: a thread and its name" "$(cat stacks)" '^thread [0-9]+ threads$'
@@ -175,7 +175,7 @@ if c++ -std=c++17 -g -O0 -pthread threads.cc -o threads; then
     like "--pid: a function of C++" "$(cat stacks)" '^  work::wait\(int\) \(threads\.cc:4\)$'
     unlike "--pid: the process continues" "$(state "$child")" '[tT]'
     kill -STOP "$child"
-    within 5 stopped "$child"
+    within 60 stopped "$child"
     like "--pid: of a process that is stopped" "$("$stack" --pid "$child")" '^  work::wait\(int\) \(threads\.cc:4\)$'
     check "which stays stopped" stopped "$child"
     kill -KILL "$child"

@@ -43,7 +43,7 @@ session "$prompt" "sleep 4$$1 & sh -c 'echo \$((60 + 6)); sleep 4$$2'\\r" 66 '@s
 ends "collrun gets SIGTERM" 143
 like "the terminal of collrun after a signal" "$(out)" '^terminal restored$'
 nothing_sleeps() { ! pgrep -f "^sleep 4$$[12]\$" >/dev/null; }
-check_within "nothing is left" 10 nothing_sleeps
+check_within "nothing is left" 60 nothing_sleeps
 
 session "$prompt" 'printf unfinished; kill -9 $$\r' -- hello.yaml --wrap 0 sh
 like "a message of collrun begins a line" "$(out)" 'unfinished$'

@@ -11,7 +11,7 @@ timeouts: {stall: 1s, grace: 300ms}"
 "$COLLRUN" busy.yaml --run-dir "$tmp/busy" >busy.out 2>busy.err </dev/null &
 job_pid=$!
 children+=("$job_pid")
-within 20 noted_all 3 up
+within 60 noted_all 3 up
 is "only the user may connect" "$(stat -c '%a %F' busy/top.sock)" "600 socket"
 run top busy
 ends "it prints one state" 0
@@ -30,7 +30,7 @@ s.connect("busy/top.sock")
 time.sleep(60)' &
 idle=$!
 children+=("$idle")
-check_within "CPU and memory of each rank are measured, as JSON" 20 measured
+check_within "CPU and memory of each rank are measured, as JSON" 60 measured
 kill "$idle"
 
 # A client stays connected, and sees who waits for whom, whatever `stall` is.
@@ -38,7 +38,7 @@ simple late 2 "@1 until-stopped; barrier world" "timeouts: {stall: off, grace: 3
 "$COLLRUN" late.yaml --run-dir "$tmp/late" >/dev/null 2>&1 </dev/null &
 late_pid=$!
 children+=("$late_pid")
-check_within "its socket" 20 test -S late/top.sock
+check_within "its socket" 60 test -S late/top.sock
 python3 -c 'import json, socket
 s = socket.socket(socket.AF_UNIX)
 s.connect("late/top.sock")
@@ -65,7 +65,7 @@ d = json.load(open("few.json"))
 states = [r["state"] in ("exited", "killed") for r in d["ranks"] if r["pid"] or r["state"] == "exited"]
 print(d["up"], states.count(False))
 sys.exit(len(states) < 20 or True not in states)' >counts; }
-check_within "some ranks run, and the others cannot be started" 20 few_counts
+check_within "some ranks run, and the others cannot be started" 60 few_counts
 check "the former are up ($(cat counts))" [ "$(cut -d' ' -f1 counts)" = "$(cut -d' ' -f2 counts)" ]
 kill -INT "$few_pid" && kill -INT "$few_pid"
 
@@ -84,53 +84,53 @@ seen() { terminal capture-pane -p >screen && grep -qE -- "$1" screen; }
 unseen() { ! seen "$1"; }
 # top_pid: the command on the terminal
 top_pid() { pgrep -f "^$COLLRUN top busy\$" | head -n 1; }
-check_within "the shell is ready" 10 seen '^ready>'
+check_within "the shell is ready" 60 seen '^ready>'
 typed 'echo before; stty -g >tty.before' Enter
-check_within "a line of the shell" 10 seen '^before$'
+check_within "a line of the shell" 60 seen '^before$'
 typed "$COLLRUN top busy" Enter
-check_within "the screen is drawn" 10 seen '^study .* 3/3 ranks up$'
+check_within "the screen is drawn" 60 seen '^study .* 3/3 ranks up$'
 check "and nothing else is on it" unseen 'before|ready'
 seconds() { seen '^study ' && sed -n 's/^study .*  \([0-9]*\)s  .*/\1/p' screen; }
 first=$(seconds)
 later() { [ "$(seconds)" -gt "$first" ]; }
-check_within "it is drawn again" 10 later
+check_within "it is drawn again" 60 later
 terminal resize-window -t 0 -x 30 -y 9
-check_within "a smaller terminal: the rest is cut, and ranks are counted" 10 seen '^ranks 0-0 of 3: up and down sc$'
+check_within "a smaller terminal: the rest is cut, and ranks are counted" 60 seen '^ranks 0-0 of 3: up and down sc$'
 typed Down
-check_within "down: the next ranks" 10 seen '^ranks 1-1 of 3'
+check_within "down: the next ranks" 60 seen '^ranks 1-1 of 3'
 typed Up
-check_within "up: the first ones" 10 seen '^ranks 0-0 of 3'
+check_within "up: the first ones" 60 seen '^ranks 0-0 of 3'
 terminal resize-window -t 0 -x 100 -y 20
-check_within "a larger one" 10 seen '^ +2  [^ ]+ +[0-9]+  running '
+check_within "a larger one" 60 seen '^ +2  [^ ]+ +[0-9]+  running '
 typed C-z
-check_within "Ctrl-Z: the shell is back, with its screen" 10 seen 'Stopped'
+check_within "Ctrl-Z: the shell is back, with its screen" 60 seen 'Stopped'
 check "as it was" seen '^before$'
 typed 'fg' Enter
-check_within "fg: the screen is back" 10 seen '^study .* 3/3 ranks up$'
+check_within "fg: the screen is back" 60 seen '^study .* 3/3 ranks up$'
 check "all of it" unseen 'before|Stopped'
 typed q
-check_within "q: the shell is back" 10 seen '^before$'
+check_within "q: the shell is back" 60 seen '^before$'
 # left HOW: the terminal's settings are those of before
 left() {
     rm -f tty.after
     typed 'stty -g >tty.after' Enter
-    within 10 test -s tty.after
+    within 60 test -s tty.after
     check "$1: the terminal is as it was" cmp -s tty.before tty.after
 }
 left "q"
 for how in TERM HUP INT; do
     typed "clear; $COLLRUN top busy" Enter
-    check_within "SIG$how: it runs" 10 seen '^study .* 3/3 ranks up$'
+    check_within "SIG$how: it runs" 60 seen '^study .* 3/3 ranks up$'
     kill -$how "$(top_pid)"
-    check_within "SIG$how: the shell is back" 10 seen '^ready>'
+    check_within "SIG$how: the shell is back" 60 seen '^ready>'
     typed 'echo code $?' Enter
-    check_within "SIG$how: its exit code" 10 seen "^code $((128 + $(kill -l $how)))\$"
+    check_within "SIG$how: its exit code" 60 seen "^code $((128 + $(kill -l $how)))\$"
     left "SIG$how"
 done
 typed "clear; $COLLRUN top busy" Enter
-check_within "it runs once more" 10 seen '^study .* 3/3 ranks up$'
+check_within "it runs once more" 60 seen '^study .* 3/3 ranks up$'
 typed C-c
-check_within "Ctrl-C: the shell is back" 10 seen '^ready>'
+check_within "Ctrl-C: the shell is back" 60 seen '^ready>'
 left "Ctrl-C"
 
 # ---- a client that does not read, and the end of the job ----
@@ -140,12 +140,12 @@ s.connect("busy/top.sock")
 time.sleep(60)' &
 children+=("$!")
 typed "clear; $COLLRUN top busy" Enter
-check_within "it runs beside a client that does not read" 10 seen '^study .* 3/3 ranks up$'
+check_within "it runs beside a client that does not read" 60 seen '^study .* 3/3 ranks up$'
 kill -INT "$job_pid"
 pid=$job_pid
-finish 20
+finish 60
 ends "the job ends" 130
-check_within "top ends with it" 10 seen '^ready>'
+check_within "top ends with it" 60 seen '^ready>'
 left "the end of the job"
 check "the socket is removed" test ! -e busy/top.sock
 done_testing

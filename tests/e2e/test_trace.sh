@@ -24,7 +24,7 @@ workloads:
 END
 run counts.yaml --trace "$tmp/trace.json"
 ends "a run with --trace" 0
-quiet "it prints nothing"
+quiet_or_late "it prints nothing"
 good "each operation of each rank is there once" trace.json complete=True 0xworldxallreduce=3000 1xworldxallreduce=3000 \
     2xworldxallreduce=3000 '*xworldxbarrier=3' 0xnetxallreduce=200 2xnetxallreduce=200 '*x*x*=9403' failed=0 dropped=0
 like "ranks are processes" "$(cat trace.json)" '^\{"ph":"M","name":"process_name","pid":1,"tid":0,"args":\{"name":"rank 1","rank":1,"host":".+"\}\},$'
@@ -43,9 +43,9 @@ processes: {count: 2}
 workloads: [{plugin: ./scripted.so, params: {do: "endless world"}}]
 END
 start endless.yaml --trace "$tmp/killed.json"
-within 20 eval "[ \$(wc -c <killed.json) -gt 300000 ]"
+within 60 eval "[ \$(wc -c <killed.json) -gt 300000 ]"
 kill -KILL "$pid"
-finish 20
+finish 60
 good "the trace of a killed run opens" killed.json complete=False '*xworldx*=some'
 
 job deadlock <<END

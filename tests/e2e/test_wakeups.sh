@@ -28,9 +28,9 @@ woken() {
     python) work="command: ['$python', '$here/wakeups.py', '$ways', '$seed']" ;;
     esac
     printf '%s\n' "version: 1" "processes: {count: $((2 * $#))}" "groups: {world: {ranks: all, backend: $backend}}" \
-        "workloads: [{$work}]" "timeouts: {run: $((60 * slow))s}" >"$tmp/$name.yaml"
+        "workloads: [{$work}]" "timeouts: {run: $((200 * slow))s}" >"$tmp/$name.yaml"
     (
-        timeout -k 5 $((90 * slow)) "$COLLRUN" "$tmp/$name.yaml" >"$tmp/$name.out" 2>"$tmp/$name.err" </dev/null
+        timeout -k 5 $((240 * slow)) "$COLLRUN" "$tmp/$name.yaml" >"$tmp/$name.out" 2>"$tmp/$name.err" </dev/null
         echo $? >"$tmp/$name.code"
     ) &
     jobs_of_test+=($!)
@@ -61,7 +61,7 @@ names=()
 printf '%s\n' "version: 1" "processes: {count: 2}" "timeouts: {run: 4s, warn: {signal: INT, before: 2s}}" \
     "workloads: [{command: ['$python', '$here/wakeups.py', keyboard, '1']}]" >"$tmp/warn.yaml"
 if [ ${#python_ways[@]} -gt 0 ]; then
-    timeout -k 5 $((90 * slow)) "$COLLRUN" "$tmp/warn.yaml" >"$tmp/warn.out" 2>"$tmp/warn.err" </dev/null &
+    timeout -k 5 $((240 * slow)) "$COLLRUN" "$tmp/warn.yaml" >"$tmp/warn.out" 2>"$tmp/warn.err" </dev/null &
     jobs_of_test+=($!)
 fi
 

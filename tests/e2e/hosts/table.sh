@@ -9,7 +9,7 @@ named() {
         -e "s|$(uname -m)|MACHINE|g; s|SHA256:[A-Za-z0-9+/]{43}|SHA256:HASH|g; s|(objects/tmp)\\.[A-Za-z0-9]+|\\1.RANDOM|g" \
         -e 's/(trees.)[0-9a-f]{32}/\1ID/g; s/this is [0-9a-f]{12}, /this is BUILD, /; s/needs 2\.[0-9]+/needs 2.N/; s/fe80::[0-9a-f:]+/fe80::N/g' \
         -e 's/channel [0-9]+ error/channel N error/; s/pid [0-9]+/pid N/; s/for job [0-9]+/for job N/; s/collrun-[0-9]+ /collrun-UID /' \
-        -e 's/host h[1-9]\b/host hN/g; s/\(h[1-9], /(hN, /; s/10\.91\.0\.[1-9]\b/10.91.0.N/g; s/fd91::[1-9]/fd91::N/g; s/heartbeat for [45] s/heartbeat for N s/' \
+        -e 's/host h[1-9]\b/host hN/g; s/\(h[1-9], /(hN, /; s/10\.91\.0\.[1-9]\b/10.91.0.N/g; s/fd91::[1-9]/fd91::N/g; s/heartbeat for [0-9]+ s/heartbeat for N s/' \
         -e 's/Temporary failure in name resolution|Name or service not known|Connection reset by peer|disconnected$/REASON/; s/\|/\\|/g'
 }
 

@@ -59,9 +59,9 @@ check "all of them at the same time" [ $(($(sort -n "$tmp"/lives.seen.* | tail -
 { head_of 2; printf 'processes: {count: 2}\nworkloads:\n  - {plugin: %s/scripted.so, params: {dir: %s, do: "note up;until-stopped;note stopped"}}\n' \
     "$tmp" "$tmp"; } | job interrupt
 start interrupt.yaml
-within 20 noted_all 2 up
+within 60 noted_all 2 up
 kill -INT -- "-$pid"
-finish 20
+finish 60
 is "Ctrl-C: the code" "$code" 130
-check_within "Ctrl-C: nothing is left on any host" 10 nothing_left
+check_within "Ctrl-C: nothing is left on any host" 60 nothing_left
 done_testing

@@ -57,13 +57,13 @@ done
 # shellcheck disable=SC2016
 flux broker -c "$tmp/flux.toml" -Sbroker.rc1_path= -Sbroker.rc3_path= sh -c 'flux exec hostname >hosts && echo "$FLUX_URI" >uri; exec sleep infinity' >broker0.log 2>&1 &
 children+=("$!")
-within 30 test -s uri
+within 60 test -s uri
 FLUX_URI=$(cat uri)
 export FLUX_URI
 is "an instance of three hosts: its brokers run on them" "$(sort hosts | tr '\n' ' ')" "$(printf '%s\n' "$head" h1 h2 | sort | tr '\n' ' ')"
 run all.yaml
 is "without an sshd, two ranks run on each" "$code $(for host in "$head" h1 h2; do grep -c "of 6 on $host; world: [0-5] of 6 (tcp)" out; done | tr '\n' ' ')" "0 2 2 2 "
-check_within "nothing is left on any of them" 10 clean
+check_within "nothing is left on any of them" 60 clean
 run doctor all.yaml
 is "collrun doctor reaches them" "$code $(grep -cE '^(host )?h[12]\b' out)" "0 2"
 
@@ -79,7 +79,7 @@ is "a rank prints 40000 lines" "$code $(unlabelled 5 | wc -lc | tr -s ' ')" "0  
 flux_job ends '' "$(scripted '@4 exit 7; hang')"
 run ends.yaml
 ends "a rank of another node ends with 7" 7
-check_within "nothing is left there" 10 clean
+check_within "nothing is left there" 60 clean
 
 # ---- ends: each with a process that a rank has left behind ----
 flux_job waits '' '{command: [sh, -c, "setsid sleep 1000 & touch '"$tmp"'/up.$COLLRUN_RANK; exec sleep 1000"]}'
@@ -96,26 +96,26 @@ waiting
 kill -KILL "$(pgrep -P "$(processes 2 collrun-agent)" -x sleep | head -n 1)"
 finish 60
 ends "a rank on another host is killed" 137
-check_within "nothing of it is left" 10 clean
+check_within "nothing of it is left" 60 clean
 waiting
 kill -INT "$pid"
 finish 60
 ends "an interrupt" 130
-check_within "nothing of it is left" 10 clean
+check_within "nothing of it is left" 60 clean
 waiting
 kill -KILL "$pid"
 finish 60
-check_within "collrun is killed: nothing of it is left" 20 clean
+check_within "collrun is killed: nothing of it is left" 60 clean
 waiting
 kill -KILL "$(pgrep -f '[f]lux-exec .*-r 1 ')"
 finish 60
 ends "a flux exec is killed" 127
 like "which is named" "$(err)" 'host h1 lost, with ranks 2-3: flux was killed by signal 9'
-check_within "nothing of it is left" 20 clean
+check_within "nothing of it is left" 60 clean
 waiting
 kill -KILL "$(processes 2 | grep -Fx "$(pgrep -f flux-broker)")"
 finish 60
 ends "a broker is killed" 127
 like "whose host is named" "$(err)" 'host h2 lost, with ranks 4-5'
-check_within "nothing of it is left" 20 clean
+check_within "nothing of it is left" 60 clean
 done_testing

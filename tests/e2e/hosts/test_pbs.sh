@@ -143,7 +143,7 @@ within 60 noted_all 6 up
 kill -KILL "$(processes 1 collrun)"
 finish 60
 is "collrun is killed: PBS says so" "$(exit_status)" 265
-check_within "nothing is left on any host" 15 nothing_left
+check_within "nothing is left on any host" 60 nothing_left
 
 start group.yaml
 within 60 noted_all 6 up
@@ -152,21 +152,21 @@ states() { for engine in $(processes "$1" collrun-engine); do state "$engine"; d
 all_stopped() { for n in 1 2 3; do [[ $(states $n) =~ ^TT$ ]] || return; done; }
 none_stopped() { for n in 1 2 3; do [[ $(states $n) =~ ^[RS][RS]$ ]] || return; done; }
 qsig -s USR1 "$(cat job.id)"
-check_within "qsig -s USR1 prints what the ranks do" 10 grep -q 'collrun: ranks 0-5: outside any collective' job.err
+check_within "qsig -s USR1 prints what the ranks do" 60 grep -q 'collrun: ranks 0-5: outside any collective' job.err
 qsig -s suspend "$(cat job.id)"
-check_within "a suspended job stands still on every host" 10 all_stopped
+check_within "a suspended job stands still on every host" 60 all_stopped
 qsig -s resume "$(cat job.id)"
-check_within "and goes on" 10 none_stopped
+check_within "and goes on" 60 none_stopped
 qdel "$(cat job.id)"
 finish 60
 ended_by() { [ "$(exit_status)" = "$1" ]; }
-check_within "qdel: SIGTERM ends it" 20 ended_by 143
-check_within "nothing is left on any host" 15 nothing_left
+check_within "qdel: SIGTERM ends it" 60 ended_by 143
+check_within "nothing is left on any host" 60 nothing_left
 start group.yaml
 within 60 noted_all 6 up
 qdel -W force "$(cat job.id)"
 finish 60
-check_within "qdel -W force: nothing is left on any host" 15 nothing_left
+check_within "qdel -W force: nothing is left on any host" 60 nothing_left
 
 timeout "$limit" python3 "$testbed_dir/../terminal_session.py" '$ ' "$tmp/in_job one.yaml; echo code \$?\\r" 'code 0' 'exit\r' -- \
     setpriv --reuid=$user --regid=$user --init-groups -- qsub -I -l select=1:host=h1:ncpus=4:mpiprocs=3 >out 2>err

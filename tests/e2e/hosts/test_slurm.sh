@@ -135,9 +135,9 @@ JOB
 start across.yaml
 check_within "a group across the components" 60 noted_all 4 up
 kill -KILL "$(processes "$(host_of_one_rank)" collrun-engine)"
-finish 30
+finish 60
 ends "a rank of the last component is killed" 137
-check_within "nothing of it is left on any host" 10 nothing_left
+check_within "nothing of it is left on any host" 60 nothing_left
 printf '#!/bin/sh\nexec salloc -Q -N1 --ntasks-per-node=2 : -N2 --ntasks-per-node=1 srun --het-group=1 -n1 "%s" "$@"\n' "$tmp/installed/bin/collrun" >components
 run all.yaml --set processes.count=4
 ends "in a step of a heterogeneous job" 0
@@ -158,5 +158,5 @@ COLLRUN=$tmp/inside
 printf 'version: 1\nhosts: {defaults: {transport: slurm}, nodes: [elsewhere]}\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\n' | job elsewhere
 run elsewhere.yaml
 matches_table "a node that is not in the allocation" 127
-check_within "nothing is left" 10 nothing_left
+check_within "nothing is left" 60 nothing_left
 done_testing

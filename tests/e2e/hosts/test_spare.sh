@@ -39,7 +39,7 @@ places() { sed -nE "s/^\[([0-9])\] attempt $1 on (h[0-9]), .*/\1:\2/p" out | sor
 
 spare_job spare '"h[1-4]"' ', spare: 1' 6
 start spare.yaml --run-dir "$tmp/run"
-check_within "the ranks run on three hosts" 30 up 6
+check_within "the ranks run on three hosts" 60 up 6
 is "and none on the spare" "$(places 0)" "0:h1 1:h1 2:h2 3:h2 4:h3 5:h3 "
 link 3 down
 finish 150
@@ -48,11 +48,11 @@ is "on the spare host" "$(places 1)" "0:h1 1:h1 2:h2 3:h2 4:h4 5:h4 "
 like "as the message says" "$(err)" '^collrun: host h4 takes the place of h3, with ranks 4-5$'
 like "and stands in the plan" "$(cat "$tmp/run/plan.json")" '"h4"'
 link 3 up
-check_within "nothing is left" 20 nothing_left
+check_within "nothing is left" 60 nothing_left
 
 # Two hosts at once, and one spare: the first lost host is no spare for the second one.
 start spare.yaml
-check_within "with one spare" 30 up 6
+check_within "with one spare" 60 up 6
 kill -STOP "$pid" # until both are lost
 kill -KILL "$(processes 2 collrun-agent)" "$(processes 3 collrun-agent)"
 kill -CONT "$pid"
@@ -61,12 +61,12 @@ ends "two hosts are lost at once: the restart succeeds" 0
 is "one on the spare host, the ranks of the other on those that are left" "$(places 1)" "0:h1 1:h1 2:h1 3:h1 4:h4 5:h4 "
 is "as it says" "$(grep -E 'takes the place|left out' err | tr '\n' ';')" \
     "collrun: host h4 takes the place of h3, with ranks 4-5;collrun: host h2 is left out; the other hosts run ranks 2-3;"
-check_within "nothing is left of that" 20 nothing_left
+check_within "nothing is left of that" 60 nothing_left
 
 # A host is lost, the spare does not answer, and the host is back by then: it is the next spare.
 spare_job back '"h[1-4]"' ', spare: 1' 6 9
 start back.yaml
-check_within "and a spare that has gone, too" 30 up 6
+check_within "and a spare that has gone, too" 60 up 6
 link 4 down
 link 3 down
 check_within "the spare is tried" 60 grep -q 'host h4 takes the place of h3' err
@@ -75,9 +75,9 @@ finish 150
 ends "the lost host has come back: a restart succeeds" 0
 like "on it" "$(err)" '^collrun: host h3 takes the place of h4, with ranks 4-5$'
 is "with the same numbers" "$(places 2)" "0:h1 1:h1 2:h2 3:h2 4:h3 5:h3 "
-check_within "nothing is left on the hosts" 20 nothing_left
+check_within "nothing is left on the hosts" 60 nothing_left
 start back.yaml
-check_within "once more" 30 up 6
+check_within "once more" 60 up 6
 link 3 down
 finish 150
 ends "neither is back: a restart succeeds without both" 0
@@ -85,7 +85,7 @@ is "on the others" "$(places "$(grep -oE 'attempt [0-9]+ on' out | tail -n 1 | g
     "0:other 1:other 2:other 3:other 4:other 5:other "
 link 3 up
 link 4 up
-check_within "nothing is left on any of them" 20 nothing_left
+check_within "nothing is left on any of them" 60 nothing_left
 
 # A computation with checkpoints in the run directory, which the hosts share.
 {
@@ -107,25 +107,25 @@ step=$(sed -nE 's/.*attempt 1 starts at step ([0-9]+).*/\1/p' out)
 check "from the checkpoints, also those that the lost host had written" test "${step:-0}" -ge 300
 like "to the right result" "$(out)" '4000 steps, sum .*: right'
 link 3 up
-check_within "nothing is left of the computation" 20 nothing_left
+check_within "nothing is left of the computation" 60 nothing_left
 
 spare_job others '"h[1-3]"' '' 6
 start others.yaml
-check_within "without a spare" 30 up 6
+check_within "without a spare" 60 up 6
 link 2 down
 finish 150
 ends "the restart succeeds, too" 0
 is "on the other hosts, with the same numbers" "$(places 1)" "0:h1 1:h1 2:h1 3:h1 4:h3 5:h3 "
 like "as it says" "$(err)" '^collrun: host h2 is left out; the other hosts run ranks 2-3$'
 link 2 up
-check_within "nothing is left of it" 20 nothing_left
+check_within "nothing is left of it" 60 nothing_left
 
 spare_job full '{name: "h[1-2]", slots: 2}' '' 4
 start full.yaml
-check_within "without a spare and without slots" 30 up 4
+check_within "without a spare and without slots" 60 up 4
 kill -KILL "$(processes 2 collrun-agent)"
 finish 150
 ends "the same host is tried again" 0
 is "and runs its ranks" "$(places 1)" "0:h1 1:h1 2:h2 3:h2 "
-check_within "nothing is left at last" 20 nothing_left
+check_within "nothing is left at last" 60 nothing_left
 done_testing

@@ -132,14 +132,14 @@ states() { for engine in $(processes "$1" collrun-engine); do state "$engine"; d
 all_stopped() { for n in 1 2 3 4 5 6 7 8; do [[ $(states $n) =~ ^T+$ ]] || return; done; }
 none_stopped() { for n in 1 2 3 4 5 6 7 8; do [[ $(states $n) =~ ^[RS]+$ ]] || return; done; }
 start suspended.yaml
-within 30 noted_all 8 up
+within 60 noted_all 8 up
 kill -TSTP "$pid"
-check_within "Ctrl-Z stops collrun" 10 stopped "$pid"
-check_within "and the ranks on every host" 5 all_stopped
+check_within "Ctrl-Z stops collrun" 60 stopped "$pid"
+check_within "and the ranks on every host" 60 all_stopped
 kill -CONT "$pid"
-check_within "and fg continues them" 5 none_stopped
+check_within "and fg continues them" 60 none_stopped
 kill -INT "$pid"
-finish 30
+finish 60
 ends "Ctrl-C: 130" 130
 
 # ---- a terminal ----
@@ -157,14 +157,14 @@ like "the job ends well" "$(out)" '^exit code 0$'
       "$tmp" "$tmp" "$tmp"; } | job secret
 export TOKEN=s3cr3t-t0k3n
 start secret.yaml
-within 20 noted 0 up
+within 60 noted 0 up
 is "no command line shows a secret, nor any value" \
     "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -cE 's3cr3t-t0k3[n]|plain-valu[e]')" 0
 note_test looked
-finish 30
+finish 60
 is "the job is good" "$code" 0
 is "no file of the run holds the secret" "$(grep -rl s3cr3t-t0k3n "$tmp/runs" "$tmp"/h*/log 2>/dev/null)" ""
 run plan secret.yaml
 unlike "nor does the plan" "$(out)" s3cr3t
-check_within "nothing is left on any host" 10 nothing_left
+check_within "nothing is left on any host" 60 nothing_left
 done_testing

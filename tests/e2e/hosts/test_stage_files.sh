@@ -129,5 +129,5 @@ refuses "too many files" 'more than 1024 files' 2
 rm -r data/many && truncate -s 600M data/large
 run good.yaml
 refuses "too many bytes" 'more than 512 MiB' 2
-check_within "nothing is left" 10 nothing_left
+check_within "nothing is left" 60 nothing_left
 done_testing

@@ -84,7 +84,7 @@ SetEnv XDG_CACHE_HOME=$tmp/cache HOME=$HOME
 CONFIG
     } >"$d/sshd_config"
     on "$n" /usr/sbin/sshd -f "$d/sshd_config" -E "$d/log"
-    maybe_within 10 test -s "$d/pid" || {
+    maybe_within 60 test -s "$d/pid" || {
         echo "Bail out! the sshd of h$n did not start: $(tail -n 3 "$d/log")"
         exit 1
     }
@@ -92,7 +92,7 @@ CONFIG
 sshd_down() {
     local pid
     if pid=$(cat "$tmp/h$1/pid" 2>/dev/null) && kill "$pid"; then
-        within 5 gone "$pid"
+        within 60 gone "$pid"
     fi
     rm -f "$tmp/h$1/pid"
 }
@@ -103,7 +103,7 @@ killed_rank_ends() {
     kill -KILL "$(processes 3 collrun-engine | tail -n 1)"
     finish 60
     ends "a rank on another host is killed" 137
-    check_within "nothing of it is left on any host" 10 nothing_left
+    check_within "nothing of it is left on any host" 60 nothing_left
 }
 # ucx_looks_at N...: UCX looks for devices in the /sys of these hosts. False: it is not available.
 ucx_looks_at() {
@@ -148,7 +148,7 @@ host_up() {
     unshare --mount --propagation private sh -c 'mount -t tmpfs none "$1" && mount --bind "$2/cache" "$3" && [ ! -e "$1/bin" ] &&
         : >"$2/mounted" && exec sleep infinity' sh "$home" "$d" "$tmp/cache" >/dev/null 2>&1 </dev/null &
     ln -s "/proc/$!/ns/mnt" "$d/mnt"
-    maybe_within 10 test -e "$d/mounted" || {
+    maybe_within 60 test -e "$d/mounted" || {
         echo "Bail out! the mounts of h$n cannot be made"
         exit 1
     }
