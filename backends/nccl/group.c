@@ -115,7 +115,8 @@ static int nccl_group_start_coordinator(struct nccl_group *g, const struct collr
     int status = coord_listen(g->services, desc->address, &addr, &fd);
     if (status != COLLRUN_OK)
         return status;
-    g->coord_server = coord_server_new(g->services, fd, addr.secret, g->nranks, g->ndevs);
+    /* The server outlives the group's services: it ends after all ranks have closed the group. */
+    g->coord_server = coord_server_new(g->context->services, fd, addr.secret, g->nranks, g->ndevs);
     if (g->coord_server)
         return r->put(r->ctx, "coordinator", &addr, sizeof addr);
     close(fd);

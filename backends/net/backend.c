@@ -253,6 +253,10 @@ static int backend_meet_member(struct net_group *g, const struct collrun_group_d
     if (rank == g->rank)
         return COLLRUN_OK;
     endpoint_lock(g->endpoint);
+    COLLRUN_DEBUG(desc->services, GROUP,
+                  "context %llu: member %u is rank %u, with a card of %zu "
+                  "bytes",
+                  (unsigned long long)g->context.id, rank, desc->world_rank[rank], len);
     status = endpoint_peer_get(g->endpoint, desc->world_rank[rank], card.address,
                                len - offsetof(struct backend_card, address), &g->peers[rank]);
     endpoint_unlock(g->endpoint);

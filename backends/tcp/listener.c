@@ -117,6 +117,9 @@ int listener_open(struct link *link, const struct link_config *config)
         return listener_fail(config);
     if (!handshake_make_keys(self))
         return s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "cannot create a secret: %s", strerror(errno));
+    char where[PEERS_WHERE];
+    COLLRUN_DEBUG(s, LINK, "listens on %s (network.ports: %u-%u)", peers_where(self, where),
+                  config->first_port, config->last_port);
     return COLLRUN_OK;
 }
 
@@ -233,6 +236,13 @@ void listener_accept(struct link *link)
         listener_add(link, fd, refused);
     else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
         listener_watch(link, false); /* it would be reported again and again */
+    char where[PEERS_WHERE];
+    if (fd >= 0)
+        COLLRUN_DEBUG(link->services, LINK, "accepted a connection from %s%s",
+                      peers_where_from(fd, where),
+                      refused ? ", to refuse it: no descriptor is left" : "");
+    else
+        COLLRUN_DEBUG(link->services, LINK, "cannot accept a connection: %s", strerror(errno));
 }
 
 /* ---- HELLO ---- */
@@ -257,6 +267,11 @@ static void listener_answer(struct link *link, struct inbound *inbound, struct l
     const int fd = inbound->fd;
     if (answer.verdict == HANDSHAKE_NO)
         answer.error = EMFILE;
+    COLLRUN_DEBUG(link->services, LINK, "HELLO of %s for connection %u, answer: %s", peer->name,
+                  inbound->hello.channel,
+                  answer.verdict == HANDSHAKE_YES    ? "yes"
+                  : answer.verdict == HANDSHAKE_WAIT ? "wait, for this rank has a connection to it"
+                                                     : "no, for no descriptor is left");
     handshake_answer_seal(&answer, &inbound->hello, &link->self);
     /* It fits into the buffer of a new socket. */
     const bool sent = send(fd, &answer, sizeof answer, MSG_NOSIGNAL) == (ssize_t)sizeof answer;
@@ -299,12 +314,19 @@ static void listener_handle_hello(struct link *link, struct inbound *inbound)
     epoll_ctl(link->serve_fd, EPOLL_CTL_DEL, inbound->fd, NULL);
     if (!handshake_hello_is_valid(hello, &link->self) || hello->to != link->world_rank ||
         hello->channel >= LINK_SOCKETS_MAX || !listener_is_new(link, hello->nonce)) {
+        COLLRUN_DEBUG(link->services, LINK,
+                      "HELLO that is malformed, replayed or not for this "
+                      "rank: the connection is closed");
         listener_report_unknown(link, inbound);
         listener_drop(link, inbound);
         return;
     }
     struct link_peer *peer = peers_find(link, hello->from);
     if (!peer) {
+        COLLRUN_DEBUG(link->services, LINK,
+                      "HELLO of rank %u, whose address is not known yet, "
+                      "waits",
+                      hello->from);
         inbound->parked = true;
         link->ninbounds--;
     } else if (peer->state == PEER_LOST) {
@@ -350,6 +372,8 @@ void listener_check_deadlines(struct link *link, uint64_t now_ns)
         next = i->next;
         if (i->parked || now_ns <= i->deadline_ns)
             continue;
+        COLLRUN_DEBUG(link->services, LINK, "no HELLO within %d ms: the connection is closed",
+                      LINK_HANDSHAKE_MS);
         listener_report_unknown(link, i);
         listener_drop(link, i);
     }
@@ -390,6 +414,12 @@ static void dial_fail(struct dial *dial, int error)
     char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?", what[sizeof host + sizeof port + 32];
     struct link_peer *peer = dial->peer;
     const bool matters = dial->channel == 0 && peer->state == PEER_CONNECTING;
+    COLLRUN_DEBUG(peer->link->services, LINK, "dial of %s for connection %u has failed: %s%s%s",
+                  peer->name, dial->channel, error < 0 ? "it answers: " : "",
+                  error == 0        ? "it has closed the connection"
+                  : error == EPROTO ? "another program listens there"
+                                    : strerror(error < 0 ? -error : error),
+                  matters ? "" : "; it does not matter");
     dial_end(dial);
     if (!matters)
         return;
@@ -440,6 +470,9 @@ void dial_start(struct link_peer *peer, uint32_t channel)
         dial_fail(dial, errno);
         return;
     }
+    char where[PEERS_WHERE];
+    COLLRUN_DEBUG(link->services, LINK, "dial %s for connection %u to %s",
+                  peers_where(&peer->address, where), channel, peer->name);
     peers_configure(dial->fd);
     const int rc = connect(dial->fd, (const void *)&peer->address.socket, peer->address.len);
     if ((rc != 0 && errno != EINPROGRESS) || !dial_watch(link, dial, EPOLL_CTL_ADD, EPOLLOUT))
@@ -494,6 +527,7 @@ static void dial_handle_answer(struct link *link, struct dial *dial)
         dial_open(link, dial);
     } else {
         if (dial->channel == 0 && peer->state == PEER_CONNECTING) {
+            COLLRUN_DEBUG(link->services, LINK, "%s opens the connection itself", peer->name);
             peer->state = PEER_AWAITED;
             peer->deadline_ns = link_now_ns(link) + LINK_CONNECT_MS * 1000000ull;
         }
@@ -546,8 +580,10 @@ void dial_check_deadlines(struct link *link, uint64_t now_ns)
             dial_fail(d, ETIMEDOUT);
     }
     for (struct link_peer *p = link->peers; p; p = p->next) {
-        if (p->state == PEER_AWAITED && now_ns > p->deadline_ns)
-            dial_start(p, 0);
+        if (p->state != PEER_AWAITED || now_ns <= p->deadline_ns)
+            continue;
+        COLLRUN_DEBUG(link->services, LINK, "%s has not opened its connection: retry", p->name);
+        dial_start(p, 0);
     }
 }
 

@@ -30,6 +30,29 @@ struct link_peer *peers_find(const struct link *link, uint32_t world_rank)
     return p;
 }
 
+static const char *peers_print_address(const struct sockaddr_storage *address, socklen_t len,
+                                       char *out)
+{
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    getnameinfo((const void *)address, len, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(out, PEERS_WHERE, "%.90s port %s", host, port);
+    return out;
+}
+
+const char *peers_where(const struct handshake_address *address, char *out)
+{
+    return peers_print_address(&address->socket, address->len, out);
+}
+
+const char *peers_where_from(int fd, char *out)
+{
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t len = sizeof from;
+    getpeername(fd, (void *)&from, &len);
+    return peers_print_address(&from, len, out);
+}
+
 /* ---- open connections ---- */
 
 static bool peers_room(struct link *link)
@@ -122,6 +145,9 @@ bool peers_adopt(struct link_peer *peer, int fd, uint32_t channel, bool incoming
     peers_configure(fd);
     conn->unpaced = peers_unpace(peer, fd);
     link->open[link->nopen++] = conn;
+    COLLRUN_DEBUG(link->services, LINK, "%s has connection %u, %s, %s", peer->name, channel,
+                  incoming ? "which it has opened" : "which this rank has opened",
+                  conn->unpaced ? "not paced" : "paced by the kernel");
     if (channel == 0)
         peer->state = PEER_UP;
     peers_list_pending(link, conn);
@@ -154,6 +180,8 @@ void peers_lose(struct link_peer *peer, enum link_loss_reason reason, const char
     va_start(args, format);
     vsnprintf(peer->loss_text, sizeof peer->loss_text, format, args);
     va_end(args);
+    COLLRUN_DEBUG(link->services, LINK, "%s is lost (reason %d, state %d): %s", peer->name,
+                  (int)reason, (int)peer->state, peer->loss_text);
     peer->loss = reason;
     peer->state = PEER_LOST;
     peers_close_conn(&peer->main);

@@ -9,6 +9,11 @@
 
 struct link_peer *peers_find(const struct link *link, uint32_t world_rank);
 
+/* "10.0.0.7 port 4711", for the log; in `out`, which has room for PEERS_WHERE bytes. */
+enum { PEERS_WHERE = 128 };
+const char *peers_where(const struct handshake_address *address, char *out);
+const char *peers_where_from(int fd, char *out); /* of the other end of a socket */
+
 /* What all sockets to peers have: no delay, and probes while nothing is on its way. */
 void peers_configure(int fd);
 /* An open socket becomes a connection of the peer. False: errno; the socket is the caller's. */

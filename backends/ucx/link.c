@@ -145,6 +145,8 @@ static int link_open_worker(struct link *link)
         return link_fail(link, "query the worker", status);
     link->address = attr.address;
     link->address_len = attr.address_length;
+    COLLRUN_DEBUG(s, LINK, "a worker of UCX on %s has an address of %zu bytes, and headers of %zu",
+                  link->host, attr.address_length, attr.max_am_header);
     if (link->address_len + UCX_CARD_LEN > LINK_ADDRESS_MAX)
         return s->fail(s->ctx, COLLRUN_ERR_BACKEND,
                        "the address of UCX has %zu bytes, at most %u are possible; name fewer "

@@ -80,8 +80,13 @@ static void silence_check_socket(struct link *link, int fd)
     const bool opening = info.tcpi_state == TCP_SYN_SENT;
     const uint32_t silent_ms = opening ? silence_opening_ms(&info) : info.tcpi_last_ack_recv;
     silence_note(link, fd, &info);
-    if (silent_ms > (opening ? SILENCE_OPENING_MS : SILENCE_LIMIT_MS))
-        shutdown(fd, SHUT_RDWR);
+    if (silent_ms <= (opening ? SILENCE_OPENING_MS : SILENCE_LIMIT_MS))
+        return;
+    COLLRUN_DEBUG(link->services, LINK,
+                  "socket %d is silent for %u ms (%u retransmissions): shut "
+                  "down",
+                  fd, silent_ms, info.tcpi_retransmits);
+    shutdown(fd, SHUT_RDWR);
 }
 
 /* The descriptors that an epoll descriptor watches, and theirs. */
@@ -188,6 +193,8 @@ int link_peer_open(struct link *link, const struct link_peer_config *config,
     p->cookie = config->cookie;
     snprintf(p->name, sizeof p->name, "%s", config->name);
     p->opened = true;
+    COLLRUN_DEBUG(s, LINK, "%s is at %s, with an address of UCX of %zu bytes", p->name, p->host,
+                  config->len - UCX_CARD_LEN);
     *peer = p;
     return COLLRUN_OK;
 }
@@ -218,6 +225,8 @@ void peer_lose(struct link_peer *peer, ucs_status_t status)
     silence_explain(peer, status);
     snprintf(peer->reason_text, sizeof peer->reason_text, "UCX: %s%s%s",
              peer->link->ucx.ucs_status_string(status), peer->silent[0] ? "; " : "", peer->silent);
+    COLLRUN_DEBUG(peer->link->services, LINK, "%s is lost (reason %d): %s", peer->name,
+                  (int)peer->reason, peer->reason_text);
 }
 
 static void peer_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -239,6 +248,8 @@ ucp_ep_h peer_ep(struct link_peer *peer)
     };
     const ucs_status_t status =
         peer->link->ucx.ucp_ep_create(peer->link->worker, &params, &peer->ep);
+    COLLRUN_DEBUG(peer->link->services, LINK, "an endpoint to %s at %s: %s", peer->name, peer->host,
+                  peer->link->ucx.ucs_status_string(status));
     if (status == UCS_OK)
         return peer->ep;
     peer->ep = NULL;

@@ -4,6 +4,7 @@
  */
 #include "core/agreement.h"
 
+#include "base/debug.h"
 #include "base/loop.h"
 #include "core/rendezvous.h"
 
@@ -102,7 +103,10 @@ int agreement_reach(struct control *control, const struct agreement_spec *spec, 
     q.key = "";
     control_request_add(control, &q);
     agreement_send(control, spec, scope, status);
+    debug_log(DEBUG_RDV, "%s: agreement of %u members, own status %d", scope, spec->members->n,
+              status);
     int rc = control_request_wait(control, &q, until, d);
+    debug_log(DEBUG_RDV, "%s: agreement ends with status %d", scope, rc);
     if (rc == COLLRUN_OK && !agreement_read(spec->members, &q.value, &a))
         rc = diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the answer of the runner");
     control_request_fini(control, &q);

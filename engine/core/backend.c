@@ -4,6 +4,7 @@
  */
 #include "core/backend.h"
 
+#include "base/debug.h"
 #include "base/names.h"
 #include "core/error.h"
 #include "core/plugin.h"
@@ -288,6 +289,8 @@ int backend_probe(struct backend *b, char *why, size_t len)
     why[0] = '\0';
     error_clear_cause();
     int rc = b->table.probe(&b->services.table, why, len);
+    debug_log(DEBUG_GROUP, "probe of backend \"%s\" (%s): status %d, \"%s\"", b->name, b->path, rc,
+              why);
     if (rc != COLLRUN_OK && !why[0])
         snprintf(why, len, "%s", error_get()->cause[0] ? error_get()->cause : status_text(rc));
     return rc == COLLRUN_OK ? COLLRUN_OK : COLLRUN_ERR_UNAVAILABLE;
@@ -312,6 +315,8 @@ int backend_open(struct backend *b, struct diag *d)
     if (rc != COLLRUN_OK)
         return diag_set(d, rc, "backend \"%s\" failed to open: %s", b->name,
                         error_get()->cause[0] ? error_get()->cause : status_text(rc));
+    debug_log(DEBUG_GROUP, "backend \"%s\" is open, flags 0x%llx", b->name,
+              (unsigned long long)b->table.flags);
     b->is_open = true;
     return COLLRUN_OK;
 }

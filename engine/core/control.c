@@ -6,6 +6,7 @@
 #include "core/control.h"
 
 #include "base/arena.h"
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/loop.h"
 #include "base/sched_slice.h"
@@ -35,6 +36,7 @@ enum { READ_LEN = 65536, LINGER_MS = 1000, SEND_LIMIT_S = 30 };
  * program is not ours to end. */
 static void control_stream_lost(struct control *c)
 {
+    debug_log(DEBUG_LIVENESS, "descriptor %d, the connection to the agent, was closed here", c->fd);
     if (c->hooks.closed)
         c->hooks.closed(c->hooks.ctx);
     if (c->hooks.in_program) {
@@ -172,8 +174,11 @@ void control_abort(struct control *c, const struct diag *why)
         control_notify(c);
     }
     control_unlock(c);
-    if (first)
+    if (first) {
+        debug_log(DEBUG_STOP, "every group is aborted, status %d, culprit %d: %s", why->code,
+                  why->rank, why->text);
         c->hooks.abort(c->hooks.ctx);
+    }
 }
 
 /* ---- answers ---- */
@@ -204,6 +209,9 @@ int control_request_wait(struct control *c, struct control_request *q, uint64_t 
     else
         diag_set(d, COLLRUN_ERR_TIMEOUT, "the runner did not answer in time");
     control_unlock(c);
+    if (d->code != COLLRUN_OK)
+        debug_log(DEBUG_RDV, "%s: no answer of the store: status %d: %s", q->scope, d->code,
+                  d->text);
     return d->code;
 }
 
@@ -365,6 +373,7 @@ static void control_on_lost(struct control *c, struct diag *why)
     else if (!c->hooks.in_program)
         dprintf(STDERR_FILENO, "collrun-engine: rank %u: %s\n", c->rank, why->text);
     why->code = COLLRUN_ERR_ABORTED;
+    debug_log(DEBUG_LIVENESS, "the connection to the agent has ended: %s", why->text);
     control_abort(c, why);
     struct pollfd p = {.fd = c->wake_fd, .events = POLLIN};
     if (!c->fd_lost && poll(&p, 1, LINGER_MS) == 0)

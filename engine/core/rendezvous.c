@@ -5,6 +5,7 @@
  */
 #include "core/rendezvous.h"
 
+#include "base/debug.h"
 #include "base/loop.h"
 #include "base/standstill.h"
 #include "core/connect_all.h"
@@ -73,6 +74,8 @@ uint64_t rendezvous_hash(const struct desc_ranks *members)
 
 static int rendezvous_failed(struct rendezvous *r, const struct diag *d)
 {
+    debug_log(DEBUG_RDV, "%s: the rendezvous of group \"%s\" fails with status %d: %s", r->scope,
+              r->spec.name, d->code, d->text);
     if (!atomic_flag_test_and_set(&r->failed))
         r->failure = *d;
     return error_cause(d->code, "%s", d->text);
@@ -157,6 +160,8 @@ static int rendezvous_exchange(struct rendezvous *r, struct host_scope_request *
     q->timeout_ns = r->spec.timeout_ns;
     diag_init(&d);
     int rc = host_scope_exchange(r->spec.host, q, values, segment, &d);
+    debug_log(DEBUG_RDV, "%s: %s of %u members in shared memory: status %d", name,
+              q->segment_len ? "a segment" : "an exchange", r->local.n, rc);
     q->name = NULL;
     if (rc == COLLRUN_OK)
         return rc;
@@ -181,6 +186,8 @@ static void rendezvous_send_join(struct rendezvous *r)
     buf_put_str(out, spec->identity);
     buf_put_u32(out, spec->index);
     control_end(r->control, mark);
+    debug_log(DEBUG_RDV, "%s: joins the store as one of %u members, identity \"%s\"", r->scope,
+              spec->members->n, spec->identity);
     r->joined = true;
 }
 
@@ -264,6 +271,7 @@ static int rendezvous_put(void *ctx, const char *key, const void *value, size_t 
     buf_put_blob(out, value, len);
     bool lost = out->failed;
     control_end(r->control, mark);
+    debug_log(DEBUG_RDV, "%s: put \"%s\", %zu bytes", r->scope, full, len);
     return lost ? rendezvous_out_of_memory(r) : COLLRUN_OK;
 }
 
@@ -323,6 +331,7 @@ static int rendezvous_get(void *ctx, const char *key, void *value, size_t capaci
         return rc == COLLRUN_OK ? rendezvous_copy_out(r, known, value, capacity, len) : rc;
     struct control_request q = {.answer_type = WIRE_REPLY};
     rendezvous_ask(r, &q, WIRE_GET, full);
+    debug_log(DEBUG_RDV, "%s: get \"%s\"", r->scope, full);
     if (control_request_wait(r->control, &q, rendezvous_deadline(r), &d) == COLLRUN_OK) {
         struct reader reader;
         size_t n;
@@ -363,7 +372,10 @@ static int rendezvous_fence_store(struct rendezvous *r)
         return rc;
     struct control_request q = {.answer_type = WIRE_FENCED, .number = r->fences++};
     rendezvous_ask(r, &q, WIRE_FENCE, "");
+    debug_log(DEBUG_RDV, "%s: enters fence %u", r->scope, q.number);
     rc = control_request_wait(r->control, &q, rendezvous_deadline(r), &d);
+    debug_log(DEBUG_RDV, "%s: leaves fence %u with status %d, %zu bytes", r->scope, q.number, rc,
+              q.value.len);
     rc = rc == COLLRUN_OK ? rendezvous_keep_fenced(r, &q.value) : rendezvous_failed(r, &d);
     control_request_fini(r->control, &q);
     return rc;

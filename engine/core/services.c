@@ -207,10 +207,13 @@ static int services_connect(void *ctx, const struct sockaddr *address, uint32_t 
     (void)ctx;
     char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
     int err = tcp_connect(address, len, deadline_ns, -1, fd);
-    if (!err)
+    if (!err && !debug_on(DEBUG_LINK))
         return COLLRUN_OK;
     getnameinfo(address, len, host, sizeof host, port, sizeof port,
                 NI_NUMERICHOST | NI_NUMERICSERV);
+    debug_log(DEBUG_LINK, "connect to %s port %s: %s", host, port, err ? strerror(err) : "done");
+    if (!err)
+        return COLLRUN_OK;
     return error_cause(err == ETIMEDOUT ? COLLRUN_ERR_TIMEOUT : COLLRUN_ERR_SYSTEM,
                        "cannot connect to %s port %s: %s", host, port, strerror(err));
 }

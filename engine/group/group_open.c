@@ -29,6 +29,7 @@
 #include "group/group_open.h"
 
 #include "base/call_text.h"
+#include "base/debug.h"
 #include "base/names.h"
 #include "base/quote.h"
 #include "core/backend.h"
@@ -263,8 +264,16 @@ static int group_open_handle(struct collrun_group *g, struct group_backend *gb,
     desc->p2p = p2p ? &p2p->table : NULL;
     /* What a library starts for all groups, it starts with the first one. */
     thread_tag_begin(&own, b->name, !atomic_load(&b->has_groups));
+    debug_log(DEBUG_GROUP,
+              "group \"%s\": opens a handle of %s, as member %u of %u, %u devices, on "
+              "%s",
+              g->id.name, b->name, g->rank, g->nranks, desc->ndevices,
+              desc->address ? desc->address : "no address");
     int rc = b->table.group_open(b->state, desc, &handle);
     thread_tag_end(&own);
+    if (rc != COLLRUN_OK)
+        debug_log(DEBUG_GROUP, "group \"%s\": %s does not open it, status %d: %s", g->id.name,
+                  b->name, rc, error_get()->cause);
     if (rc == COLLRUN_OK)
         atomic_store(&b->has_groups, true);
     if (rc != COLLRUN_OK) {
@@ -456,6 +465,8 @@ int group_open(struct group_table *t, const struct group_spec *spec, struct coll
         group_free(g);
         return rc;
     }
+    debug_log(DEBUG_GROUP, "group \"%s\" is formed: %s, backend %s, check %d", g->id.name,
+              g->rendezvous.scope, g->id.backend_name, (int)g->check);
     group_open_records(g);
     group_table_add(t, g);
     group_check_failures(g);
@@ -554,6 +565,8 @@ void group_close(struct collrun_group *g)
     for (uint32_t i = 0; i < g->nbackends; i++)
         for (uint32_t k = 0; k < g->backends[i].nqueues; k++)
             idle = idle && pq_is_idle(&g->backends[i].queues[k]);
+    debug_log(DEBUG_GROUP, "group \"%s\" is closed%s", g->id.name,
+              idle ? "" : "; operations in flight are aborted");
     if (!idle)
         group_abort(g, COLLRUN_ERR_ABORTED, "the group was destroyed");
     group_close_handles(g);

@@ -213,6 +213,8 @@ int engine_connect(struct engine *e, const struct engine_sockets *fds, struct en
         fcntl(fds->hostmem, F_SETFD, FD_CLOEXEC);
     int rc = control_open(&e->process.control, fds->control, WIRE_WELCOME, &welcome, &f->diag);
     e->connected = rc == COLLRUN_OK;
+    debug_log(DEBUG_RANK, "pid %d: WELCOME: status %d%s", (int)getpid(), rc,
+              e->process.record ? "" : ", without a flight record");
     if (rc == COLLRUN_OK)
         rc = engine_read_welcome(&e->process, &welcome, &f->diag);
     return rc;

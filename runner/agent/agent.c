@@ -87,8 +87,11 @@ static void agent_on_heartbeat(struct loop_timer *t)
 {
     struct agent *a = t->owner;
     const uint64_t now = now_ns();
-    if (now - a->heartbeat_ns > PAUSE_NS)
+    if (now - a->heartbeat_ns > PAUSE_NS) {
+        debug_log(DEBUG_LIVENESS, "this process stood still: %.1f s between two heartbeats",
+                  (double)(now - a->heartbeat_ns) / 1e9);
         agent_restart_silence(a);
+    }
     a->heartbeat_ns = now;
     standstill_tick();
     uplink_send_heartbeat(a);
@@ -170,6 +173,8 @@ static void agent_on_kill_timer(struct loop_timer *t)
 
 static void agent_stop(struct agent *a, const char *why, uint64_t grace_ns)
 {
+    debug_log(DEBUG_STOP, "stops %u ranks, grace %.1f s: %s", a->nrunning, (double)grace_ns / 1e9,
+              why);
     if (!a->have_job) {
         loop_stop(a->loop);
         return;
@@ -260,6 +265,9 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     bool early = !dismissed && (status != 0 || (!p->command && !p->idle));
     char memory[96] = "";
     a->failed = a->failed || early;
+    debug_log(DEBUG_RANK, "rank %u (pid %d) has ended, wait status %d%s%s%s; %u still run", p->rank,
+              (int)p->pid, status, early ? ", early" : "", p->failed ? ", after FAILED" : "",
+              dismissed ? ", in the background" : "", a->nrunning);
     if (early && !p->failed)
         rank_report_closed(p);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !a->stopping)
@@ -418,6 +426,7 @@ static void agent_on_silence(struct loop_timer *t)
     struct agent *a = t->owner;
     struct diag why;
     diag_set(&why, COLLRUN_ERR_TIMEOUT, "no frame from collrun for too long");
+    debug_log(DEBUG_LIVENESS, "no frame of the runner for %.1f s", (double)a->silence_ns / 1e9);
     conn_close(&a->runner);
     agent_on_runner_closed(&a->runner, &why);
 }

@@ -5,6 +5,7 @@
 #include "agent/engine_query.h"
 #include "agent/placement.h"
 #include "agent/uplink.h"
+#include "base/debug.h"
 #include "base/hostmem.h"
 #include "base/topology.h"
 
@@ -88,6 +89,8 @@ static int job_find_address(struct agent *a, struct diag *d)
                              sizeof a->interface, d);
     if (rc == COLLRUN_OK)
         rc = address_check(a->address, a->interface, a->one_machine, d);
+    debug_log(DEBUG_PLACE, "network.interface %s: %s of %s, status %d", a->desc.interface,
+              a->address, a->interface, rc);
     if (rc != COLLRUN_OK)
         d->loc = a->desc.interface_loc;
     return rc;
@@ -96,6 +99,8 @@ static int job_find_address(struct agent *a, struct diag *d)
 static int job_send_master(struct agent *a, struct diag *d)
 {
     int rc = master_reserve(&a->master, &a->desc, a->address, d);
+    debug_log(DEBUG_RANK, "MASTER: %s port %u, status %d",
+              a->master.address ? a->master.address : "", a->master.port, rc);
     if (rc != COLLRUN_OK)
         return rc;
     struct buf b;
@@ -113,6 +118,7 @@ int job_on_master(struct agent *a, const struct wire_frame *f, struct diag *d)
     if (!a->awaits_master)
         return COLLRUN_OK;
     a->awaits_master = false;
+    debug_log(DEBUG_RANK, "MASTER has arrived: ranks start");
     reader_init(&r, f->payload, f->len);
     a->master.address = read_str(&r, &a->arena);
     a->master.port = read_u16(&r);
@@ -182,6 +188,7 @@ int job_start(struct agent *a, const struct wire_frame *f, struct diag *d)
         return rc;
     if (a->desc.ranks[0].host != a->host) {
         a->awaits_master = true;
+        debug_log(DEBUG_RANK, "waits for MASTER from the host of rank 0");
         return COLLRUN_OK;
     }
     rc = job_send_master(a, d);

@@ -4,6 +4,7 @@
 #include "agent/agent.h"
 #include "agent/ranks.h"
 #include "agent/uplink.h"
+#include "base/debug.h"
 #include "base/standstill.h"
 #include "rendezvous/store.h"
 
@@ -103,6 +104,9 @@ bool local_rdv_take(struct local_rdv *l, const struct wire_frame *f)
     const char *scope = read_str(&r, &arena);
     const bool mine = f->type == WIRE_JOIN ? local_rdv_is_local_join(l->agent, &r, &arena)
                                            : rdv_has_scope(l->store, scope);
+    if (f->type == WIRE_JOIN)
+        debug_log(DEBUG_RDV, "%s: rank %u joins; the store of %s serves it", scope, f->rank,
+                  mine ? "this host" : "the runner");
     if (mine && rdv_on_frame(l->store, f, local_rdv_now_ns(l), &d) != COLLRUN_OK)
         uplink_send_error(l->agent, &d);
     if (mine && (f->type == WIRE_GET || f->type == WIRE_FENCE))

@@ -3,6 +3,7 @@
 
 #include "agent/agent.h"
 #include "agent/engine_query.h"
+#include "base/debug.h"
 #include "base/topology.h"
 
 #include <linux/mempolicy.h>
@@ -202,6 +203,10 @@ int placement_make(struct agent *a, const char *engine, struct diag *d)
     for (uint32_t kind = 0; rc == COLLRUN_OK && kind < a->desc.nkinds; kind++)
         if (placement_is_used(&a->desc, kind))
             rc = placement_of_kind(a, engine, kind, d);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < next; i++)
+        debug_log(DEBUG_PLACE, "rank %u: CPUs \"%s\", NUMA node %d, devices \"%s\"",
+                  a->ranks[i].rank, placement_cpus(&a->ranks[i]),
+                  placement_memory_node(&a->ranks[i]), a->ranks[i].devices);
     return rc;
 }
 

@@ -497,6 +497,8 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
         diag_hint_processes(d);
         goto fail;
     }
+    debug_log(DEBUG_RANK, "rank %u runs as pid %d: %s", p->rank, (int)p->pid,
+              p->command ? "a command" : engine);
     close(control[1]);
     close(out[1]);
     close(err[1]);

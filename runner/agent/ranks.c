@@ -2,6 +2,7 @@
 #include "agent/ranks.h"
 
 #include "agent/tree.h"
+#include "base/debug.h"
 #include "base/wire_fields.h"
 
 #include <signal.h>
@@ -74,6 +75,8 @@ void ranks_abort(struct agent *a, int status, uint32_t culprit, const char *text
 {
     struct buf b;
     buf_init(&b);
+    debug_log(DEBUG_STOP, "aborts all ranks of this host, status %d, culprit %d: %s", status,
+              (int)culprit, text);
     wire_put_abort(&b, &(struct wire_abort){status, culprit, text});
     ranks_send(a, WIRE_HOST, WIRE_ABORT, &b);
     buf_fini(&b);
@@ -84,6 +87,7 @@ void ranks_abort(struct agent *a, int status, uint32_t culprit, const char *text
 void ranks_signal(struct agent *a, uint32_t rank, int sig)
 {
     struct tree t;
+    debug_log(DEBUG_STOP, "signal %d to rank %d (-1: all)", sig, (int)rank);
     if (sig == SIGKILL)
         ranks_note_memory(a);
     tree_read(&t, a);

@@ -7,6 +7,7 @@
  */
 #include "connect/connector.h"
 
+#include "base/debug.h"
 #include "base/names.h"
 #include "base/reap.h"
 #include "connect/staging.h"
@@ -95,6 +96,8 @@ static void connector_fail(struct connector_host *h, struct diag *d)
 {
     if (h->done)
         return;
+    debug_log(DEBUG_STAGE, "host %s: %s, after %u files: %s", h->spec->name.v,
+              connector_host_state(h->connector, h->index), h->staging.sent, d->text);
     connector_drop(h);
     diag_wrap(d, "host %s", h->spec->name.v);
     d->loc = h->spec->name.loc;
@@ -227,6 +230,7 @@ static void connector_on_eof(struct connector_host *h)
 {
     loop_unwatch(h->connector->loop, &h->reader);
     loop_unwatch(h->connector->loop, &h->writer);
+    debug_log(DEBUG_STAGE, "host %s: the stream has ended before its agent runs", h->spec->name.v);
     h->ended = true;
     if (!h->argv || h->reaped)
         connector_fail_early(h);
@@ -253,6 +257,8 @@ static void connector_hand_over(struct connector_host *h)
 {
     struct connector *c = h->connector;
     struct transport_stream stream = h->stream;
+    debug_log(DEBUG_STAGE, "host %s: the agent runs; %u files, %zu bytes were sent, below \"%s\"",
+              h->spec->name.v, h->staging.sent, (size_t)h->staging.sent_bytes, h->staging.root);
     connector_unwatch(h);
     h->stream.read_fd = h->stream.write_fd = -1; /* the agent's conn owns them now */
     if (c->verbose && h->staging.sent)
@@ -314,6 +320,8 @@ static void connector_on_bytes(struct connector_host *h, const void *bytes, size
             connector_fail(h, &d);
             return;
         }
+        debug_log(DEBUG_STAGE, "host %s needs %s, %zu bytes, SHA-256 %.12s", h->spec->name.v,
+                  file->dest, file->len, file->sha);
         h->file = file;
         h->file_at = 0;
         connector_flush(h);
@@ -382,6 +390,14 @@ static void connector_start_host(struct connector_host *h)
         connector_fail(h, &d);
         return;
     }
+    debug_log(DEBUG_STAGE, "host %s: transport %s, pid %d, stage: %s", h->spec->name.v,
+              !h->remote      ? "local"
+              : h->stream.ssh ? "ssh"
+                              : h->argv[0],
+              (int)h->stream.pid,
+              mode == STAGING_AUTO    ? "auto"
+              : mode == STAGING_NEVER ? "never"
+                                      : "none");
     connector_watch(h, &h->errors, h->stream.err_fd, connector_on_stderr);
     staging_init(&h->staging, mode, &c->bundle, c->prefix);
     h->staging.text = h->stream.text;

@@ -9,6 +9,7 @@
  */
 #include "connect/ssh_link.h"
 
+#include "base/debug.h"
 #include "base/loop.h"
 #include "base/quote.h"
 #include "connect/dial.h"
@@ -156,6 +157,8 @@ static char *ssh_connect_proxy_command(const struct ssh_link *l)
 static int ssh_connect_dial(struct ssh_link *l, int *fd, bool *again, struct diag *d)
 {
     const struct dial how = {.cancel_fd = l->pool->cancel_fd, .timeout_ns = l->pool->timeout_ns};
+    debug_log(DEBUG_STAGE, "host %s: dial %s port %s%s%s", l->host->name.v, l->name ? l->name : "?",
+              l->port ? l->port : "22", l->proxy ? " through " : "", l->proxy ? l->proxy : "");
     if (!l->proxy)
         return dial_tcp(&how, l->name, l->port, fd, again, d);
     char *command = ssh_connect_proxy_command(l);
@@ -489,6 +492,8 @@ int ssh_connect_shell(struct ssh_link *l, struct diag *d)
         int rc = ssh_connect_once(l, &again, d);
         if (rc == COLLRUN_OK)
             return rc;
+        debug_log(DEBUG_STAGE, "host %s: attempt %u over SSH has failed%s: %s", l->host->name.v,
+                  attempt + 1, again ? ", may be repeated" : "", d->text);
         ssh_link_set_socket(l, -1);
         ssh_connect_close(l);
         if (!again || attempt >= l->pool->retries ||

@@ -8,6 +8,7 @@
  */
 #include "connect/ssh_link.h"
 
+#include "base/debug.h"
 #include "base/loop.h"
 #include "xalloc.h"
 
@@ -193,6 +194,7 @@ void ssh_relay_run(struct ssh_link *l, struct diag *d)
 
 void ssh_link_set_state(struct ssh_link *l, const char *state)
 {
+    debug_log(DEBUG_STAGE, "host %s: %s", l->host->name.v, state ? state : "logged in");
     pthread_mutex_lock(&l->pool->lock);
     l->state = state;
     pthread_mutex_unlock(&l->pool->lock);

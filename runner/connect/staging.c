@@ -20,6 +20,7 @@
  */
 #include "connect/staging.h"
 
+#include "base/debug.h"
 #include "base/wire.h"
 #include "staging_scripts.h"
 
@@ -133,6 +134,7 @@ static int staging_on_line(struct staging *s, char *line, const struct staging_f
 {
     unsigned n;
     s->script_runs = true;
+    debug_log(DEBUG_STAGE, "the shell of a host answers: %s", line);
     if (strncmp(line, "host ", 5) == 0)
         return staging_check_host(s, line + 5, d);
     if (s->bundle && sscanf(line, "need %u", &n) == 1 && n < s->bundle->n) {
@@ -166,6 +168,9 @@ static int staging_fail_login_output(const struct staging *s, struct diag *d)
 static void staging_keep_noise(struct staging *s, const char *line, size_t len)
 {
     s->skipped += len + 1;
+    if (len)
+        debug_log(DEBUG_STAGE, "the shell of a host prints: %.*s", (int)(len < 200 ? len : 200),
+                  line);
     if (len)
         snprintf(s->last_line, sizeof s->last_line, "%.*s", (int)(len < 200 ? len : 200), line);
 }

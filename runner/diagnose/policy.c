@@ -4,6 +4,7 @@
  */
 #include "diagnose/policy.h"
 
+#include "base/debug.h"
 #include "base/exit_codes.h"
 
 #include <signal.h>
@@ -42,9 +43,13 @@ enum job_action policy_action(const struct job_on_failure *on, const struct verd
     if (v->class == CAUSE_INTERRUPTED)
         return JOB_ACTION_STOP;
     for (uint32_t i = 0; i < on->nrules; i++) {
-        if (policy_rule_matches(&on->rules[i], v))
-            return (enum job_action)on->rules[i].action.v;
+        if (!policy_rule_matches(&on->rules[i], v))
+            continue;
+        debug_log(DEBUG_POLICY, "rule %u of on_failure decides: action %d (exit code %d, own %d)",
+                  i, (int)on->rules[i].action.v, v->exit_code, v->own_code);
+        return (enum job_action)on->rules[i].action.v;
     }
+    debug_log(DEBUG_POLICY, "no rule of on_failure matches: action %d", (int)on->action.v);
     return (enum job_action)on->action.v;
 }
 
@@ -83,6 +88,12 @@ void policy_decide(struct policy *p, const struct job_on_failure *on, const stru
         return;
     bool has_key = policy_failure_key(v, ranks, key, sizeof key);
     bool same = has_key && p->has_last && strcmp(key, p->last) == 0;
+    debug_log(DEBUG_POLICY,
+              "restart? cause %d, %s%s, ran %.1f s of min_uptime %.1f s, %u of %lld "
+              "restarts",
+              (int)policy_cause(v), has_key ? "failed " : "no operation known", has_key ? key : "",
+              (double)uptime_ns / 1e9, (double)on->min_uptime.v / 1e9, (unsigned)p->restarts,
+              (long long)on->max_restarts.v);
     p->has_last = has_key;
     if (has_key)
         memcpy(p->last, key, sizeof p->last);

@@ -5,6 +5,7 @@
  */
 #include "plan/plan.h"
 
+#include "base/debug.h"
 #include "base/template.h"
 #include "plan/planner.h"
 #include "spec/names.h"
@@ -93,6 +94,20 @@ static void plan_head(struct planner *pl)
     plan_trace(pl);
 }
 
+static void plan_debug(const struct desc *desc)
+{
+    for (uint32_t i = 0; i < desc->nranks; i++)
+        debug_log(DEBUG_PLACE, "rank %u: host %s, local rank %u, CPUs \"%s\", %u devices", i,
+                  desc->hosts[desc->ranks[i].host].name, desc->ranks[i].local_rank,
+                  desc->ranks[i].cpus, desc->ranks[i].ndevices);
+    for (uint32_t i = 0; i < desc->ngroups; i++)
+        debug_log(DEBUG_PLACE, "group %s: %u ranks, backend %s%s, %u routes, check %u%s",
+                  desc->groups[i].name, desc->groups[i].ranks.n,
+                  desc->backends[desc->groups[i].backend].name,
+                  desc->groups[i].is_auto ? " (auto)" : "", desc->groups[i].nroutes,
+                  desc->groups[i].check, desc->groups[i].on_demand ? ", on demand" : "");
+}
+
 int plan_make(const struct job *job, const struct plan_input *in, struct arena *arena,
               struct desc *desc, struct diag_list *diags)
 {
@@ -108,7 +123,10 @@ int plan_make(const struct job *job, const struct plan_input *in, struct arena *
     plan_env(&pl);
     plan_check_hosts(&pl);
     plan_warn(&pl);
-    return diag_list_count(diags) > before ? COLLRUN_ERR_INVALID : 0;
+    if (diag_list_count(diags) > before)
+        return COLLRUN_ERR_INVALID;
+    plan_debug(desc);
+    return COLLRUN_OK;
 }
 
 bool plan_choose_rdma(const struct desc *desc, bool every_host_has_rdma)

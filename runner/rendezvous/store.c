@@ -6,6 +6,7 @@
 #include "rendezvous/store.h"
 
 #include "base/arena.h"
+#include "base/debug.h"
 #include "base/parse.h"
 #include "rendezvous/scope.h"
 
@@ -136,6 +137,8 @@ static void rdv_scope_fail(struct rdv *rdv, struct scope *s, const struct diag *
 {
     if (s->failure.code)
         return;
+    debug_log(DEBUG_RDV, "%s: fails with status %d: %s (%zu gets wait)", s->name, why->code,
+              why->text, s->ngets);
     s->failure = *why;
     s->failure.loc = s->group_index < rdv->desc->ngroups ? rdv->desc->groups[s->group_index].loc
                                                          : s->failure.loc;
@@ -261,6 +264,9 @@ static struct scope *rdv_join(struct rdv *rdv, uint32_t rank, const struct join 
         return NULL;
     }
     s->members[i].joined = true;
+    debug_log(DEBUG_RDV, "%s: rank %u joins, one of %u, identity \"%s\", limit %.1f s%s", s->name,
+              rank, s->n, join->identity, (double)s->timeout_ns / 1e9,
+              s->agreement ? ", an agreement" : "");
     rdv_compare_join(rdv, s, rank, join->identity, same_ranks);
     return s;
 }
@@ -300,6 +306,8 @@ static int rdv_on_put(struct rdv *rdv, struct scope *s, int member, struct reade
                         s->group);
     kv->rank = s->ranks[member];
     kv->fence = s->members[member].fences;
+    debug_log(DEBUG_RDV, "%s: rank %u has put \"%s\", %zu bytes, for fence %u", s->name, kv->rank,
+              key, len, kv->fence);
     for (size_t i = 0; i < s->ngets;) {
         if (strcmp(s->gets[i].key, key) != 0) {
             i++;
@@ -351,6 +359,7 @@ static void rdv_end_fence(struct rdv *rdv, struct scope *s)
     if (!last)
         return;
     uint32_t number = last->fences;
+    debug_log(DEBUG_RDV, "%s: fence %u is complete", s->name, number);
     for (uint32_t i = 0; i < s->n; i++) {
         if (s->members[i].waiting)
             s->members[i].fences++;
@@ -372,12 +381,14 @@ static int rdv_on_fence(struct rdv *rdv, struct scope *s, int member, struct rea
         return COLLRUN_OK;
     }
     m->waiting = true;
+    debug_log(DEBUG_RDV, "%s: rank %u enters fence %u", s->name, s->ranks[member], number);
     rdv_end_fence(rdv, s);
     return COLLRUN_OK;
 }
 
 static void rdv_scope_delete(struct rdv *rdv, struct scope *s)
 {
+    debug_log(DEBUG_RDV, "%s: is over", s->name);
     struct scope **p = rdv_bucket(rdv, s->name);
     while (*p != s)
         p = &(*p)->next;
@@ -490,6 +501,7 @@ static void rdv_scope_lose(struct rdv *rdv, struct scope *s, int member, const c
 {
     char what[512];
     snprintf(what, sizeof what, "rank %u %s", s->ranks[member], how);
+    debug_log(DEBUG_RDV, "%s: loses a member: %s", s->name, what);
     s->members[member].waiting = false;
     if (s->agreement) {
         s->members[member].left = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/audit_watch.h"
 
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "diagnose/audit.h"
 
@@ -64,6 +65,9 @@ static void audit_watch_stop(struct audit_watch *w, const struct audit_finding *
     w->found = true;
     diag_init(&d);
     audit_text(f, &d);
+    debug_log(DEBUG_PROOF,
+              "the marks of group %s differ at operation %llu, %u of %u members known: %s",
+              f->group, (unsigned long long)f->number, f->nranks, f->nmembers, d.text);
     stop_on_job_failure(w->stop, CAUSE_MISMATCH, EXIT_FAILED, &d);
 }
 

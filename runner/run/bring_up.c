@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/bring_up.h"
 
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "build_id.h"
 #include "connect/agent_log.h"
@@ -47,6 +48,9 @@ static void bring_up_send_job(struct bring_up *b, struct host *host, bool one_ma
     buf_put_blob(out, desc->data, desc->len);
     conn_end(&host->conn, mark);
     conn_flush(&host->conn);
+    debug_log(DEBUG_STAGE, "host %s gets the job: %zu bytes, interface %s%s",
+              b->run->desc->hosts[host->index].name, desc->len, b->run->desc->interface,
+              one_machine ? ", all hosts are one machine" : "");
     host->has_job = true;
 }
 
@@ -96,6 +100,8 @@ static void bring_up_check(struct bring_up *b)
 static void bring_up_on_failed(void *ctx, uint32_t index, const struct diag *d)
 {
     struct bring_up *b = ctx;
+    debug_log(DEBUG_STAGE, "host %s cannot be used, status %d: %s", b->run->desc->hosts[index].name,
+              d->code, d->text);
     b->run->hosts[index].lost = true;
     diag_list_add(&b->unreachable, d);
     rundir_event(b->run->rundir, "host_unreachable",
@@ -192,6 +198,11 @@ void bring_up_on_hello(struct bring_up *b, struct host *host, const struct wire_
         return;
     }
     host->has_hello = true;
+    debug_log(DEBUG_STAGE,
+              "host %s: HELLO, build %s, protocol %u, machine %s, clock %+.6f s, RDMA "
+              "\"%s\"",
+              run->desc->hosts[host->index].name, build, version, host->machine,
+              (double)host->clock_offset_ns / 1e9, host->rdma);
     bool remote = connector_is_remote(b->connector, host->index);
     agent_log_start(&host->conn, run->desc->hosts[host->index].name);
     hosts_send_keepalive(run, host->index, remote ? hosts_runner_silence_ms(run) : 0);

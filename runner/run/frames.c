@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/frames.h"
 
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/wire_fields.h"
 #include "connect/agent_log.h"
@@ -48,6 +49,9 @@ static void frames_stop_for(struct frames *s, uint32_t rank)
     struct arena arena;
     arena_init(&arena);
     verdict_find(&e, &arena, &v);
+    debug_log(DEBUG_PROOF,
+              "verdict after the failure of rank %u: class %s, rank %d, exit code %d: %s", rank,
+              cause_class_name(v.class), (int)v.rank, v.exit_code, v.diag.text);
     if (s->phases->all_reached >= PHASE_RUNNING &&
         policy_action(&s->run->job->on_failure, &v) == JOB_ACTION_CONTINUE)
         frames_continue_without(s, rank, v.diag.text);
@@ -81,6 +85,8 @@ static bool frames_await_calls(struct frames *s, uint32_t rank)
         return true;
     if (awaits || class != CAUSE_MISMATCH || !mismatch_is_partial(s->run->desc, r))
         return false;
+    debug_log(DEBUG_PROOF, "rank %u disagrees; waits %d ms for calls of other ranks", rank,
+              (int)(MISMATCH_WAIT_NS / 1000000));
     s->mismatch_rank = rank;
     loop_timer_set(s->run->loop, &s->mismatch_timer, MISMATCH_WAIT_NS);
     return true;
@@ -114,6 +120,7 @@ static bool frames_look_first(struct frames *s, uint32_t rank)
     if (class != CAUSE_TIMEOUT)
         return false;
     s->late_rank = rank;
+    debug_log(DEBUG_PROOF, "rank %u has timed out; looks at the late ranks first", rank);
     last_look_begin(s->look, frames_on_looked, s);
     return true;
 }
@@ -126,6 +133,8 @@ static void frames_rank_failed(struct frames *s, uint32_t rank)
         return;
     r->first_failure_ns = now_ns();
     r->first_failure_phase = r->phase;
+    debug_log(DEBUG_STOP, "rank %u has failed in phase %d, class %s, wait status %d: %s", rank,
+              (int)r->phase, cause_class_name(cause_of(r)), r->status, r->failure.text);
     trace_instant(s->run->trace, &(struct trace_instant){.rank = rank,
                                                          .name = "failed",
                                                          .key = "class",
@@ -189,6 +198,8 @@ static void frames_on_deadlock_timer(struct loop_timer *t)
     arena_init(&arena);
     bool is = s->stop->step == STOP_NONE && !frames_warn_interrupts(s) &&
               deadlock_find(s->run->desc, s->run->ranks, false, &arena, &found);
+    debug_log(DEBUG_PROOF, "deadlock? %s%s%s", is ? "proven: " : "not proven",
+              is ? found.diag.text : "", is && !found.settled ? " (not settled)" : "");
     if (!is)
         s->deadlock_ns = 0;
     else if (!s->deadlock_ns)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/liveness.h"
 
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/names.h"
 #include "base/parse.h"
@@ -42,6 +43,8 @@ void liveness_check_pause(struct liveness *l)
     l->last_tick_ns = now;
     if (gap <= PAUSE_NS)
         return;
+    debug_log(DEBUG_LIVENESS, "this process stood still: %.1f s between two ticks",
+              (double)gap / 1e9);
     liveness_on_resume(l, gap - SECOND_NS); /* at least, ... */
     l->paused_ns = gap;                     /* ... and at most */
 }
@@ -58,8 +61,10 @@ bool liveness_postpone(struct liveness *l, struct loop_timer *t, uint64_t due_ns
     uint64_t left = due_ns > now ? due_ns - now : 0;
     if (l->resumed_ns && now_ns() - l->resumed_ns < SECOND_NS && left < SECOND_NS)
         left = SECOND_NS;
-    if (left)
+    if (left) {
+        debug_log(DEBUG_LIVENESS, "a limit is postponed by %.3f s", (double)left / 1e9);
         loop_timer_set(l->run->loop, t, left);
+    }
     return left > 0;
 }
 
@@ -85,6 +90,11 @@ static void liveness_set_text(const struct run_state *run, const struct host *ho
 static void liveness_host_lost(struct liveness *l, struct host *host, int code, const char *how)
 {
     struct run_state *run = l->run;
+    debug_log(DEBUG_LIVENESS,
+              "host %s is lost, status %d: %s; last frame %.1f s ago, %s, stop step %d",
+              run->desc->hosts[host->index].name, code, how ? how : "not known yet",
+              (double)(now_ns() - host->last_frame_ns) / 1e9,
+              host->has_job ? "it has the job" : "it has no job", (int)l->stop->step);
     if (!host->has_job) {
         bring_up_on_lost(l->bring_up, host, code, how);
         return;
@@ -161,6 +171,8 @@ static bool liveness_needs_exit(struct liveness *l, const struct host *host, con
 void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why)
 {
     host->ended = true;
+    debug_log(DEBUG_LIVENESS, "the stream of host %s has ended, status %d: %s",
+              l->run->desc->hosts[host->index].name, why->code, why->text);
     if (!liveness_needs_exit(l, host, why)) {
         liveness_end(l, host, why);
         return;
@@ -226,6 +238,10 @@ static void liveness_check_host(struct liveness *l, struct host *host)
     bool remote = connector_is_remote(l->bring_up->connector, host->index);
     uint64_t silence = l->last_tick_ns - host->last_frame_ns;
     char how[160];
+    if (silence > 2 * SECOND_NS)
+        debug_log(DEBUG_LIVENESS, "host %s is silent for %.1f s, the limit is %.1f s",
+                  l->run->desc->hosts[host->index].name, (double)silence / 1e9,
+                  (double)liveness_limit_ns(l, remote) / 1e9);
     if (silence > liveness_limit_ns(l, remote)) {
         snprintf(how, sizeof how, "no heartbeat for %.0f s%s", (double)silence / 1e9,
                  remote ? " (the connection is cut, or the host is frozen or overloaded)"

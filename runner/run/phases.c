@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/phases.h"
 
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/parse.h"
 #include "run/run_state.h"
@@ -61,6 +62,8 @@ static void phases_log(const struct phases *p)
 static void phases_on_all_reached(struct phases *p)
 {
     struct run_state *run = p->run;
+    debug_log(DEBUG_RANK, "all %u ranks have reached phase %d", run->desc->nranks,
+              (int)p->all_reached);
     phases_log(p);
     switch (p->all_reached) {
     case PHASE_SPAWNED:
@@ -189,6 +192,7 @@ static void phases_on_looked(void *ctx)
 
 static void phases_stop_late(struct phases *p, enum rank_phase phase, const struct diag *d)
 {
+    debug_log(DEBUG_STOP, "a limit has expired; looks at the late ranks first: %s", d->text);
     p->late = *d;
     p->late_phase = phase;
     last_look_begin(p->look, phases_on_looked, p);

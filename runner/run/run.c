@@ -6,6 +6,7 @@
  */
 #include "run/run.h"
 
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/parse.h"
 #include "base/quote.h"
@@ -324,6 +325,9 @@ static void replace_lost_hosts(struct job *job, struct desc *desc, const enum re
     for (uint32_t h = desc->nhosts; h-- > 0;) { /* removal moves those behind it */
         if (!losses[h] || job->hosts.nodes[h].transport.kind.v == JOB_TRANSPORT_LOCAL)
             continue;
+        debug_log(DEBUG_POLICY, "host %s, %s, is replaced by %s", desc->hosts[h].name,
+                  losses[h] == REPLACE_LOST ? "lost" : "not reached",
+                  usable ? job->hosts.spares[0].name.v : "the other hosts, if they have room");
         if (usable) {
             replace_by_spare(&r, h, losses[h] == REPLACE_LOST);
             usable--;
@@ -385,6 +389,8 @@ static void run_judge(struct run *r, struct supervisor *s, struct verdict *v)
     audit_watch_end(&s->audit_watch);
     struct evidence e = {s->run.desc, s->run.ranks, s->stop.job_failure};
     verdict_find(&e, &r->arena, v);
+    debug_log(DEBUG_PROOF, "verdict: class %s, rank %d, exit code %d: %s",
+              cause_class_name(v->class), (int)v->rank, v->exit_code, v->diag.text);
     if (v->class == CAUSE_NONE)
         stall_monitor_pass(&s->stalls);
     r->output_lost = r->output_lost || s->output_lost;
@@ -482,6 +488,9 @@ static bool run_attempt(struct run *r, struct verdict *v, struct policy_decision
     if (v->class != CAUSE_NONE)
         policy_decide(&r->policy, &r->job.on_failure, v, s.run.ranks, supervisor_uptime_ns(&s),
                       next);
+    if (v->class != CAUSE_NONE)
+        debug_log(DEBUG_POLICY, "%s %s", next->restart ? "the job is restarted" : "no restart",
+                  next->why);
     run_reap(&s);
     if (next->restart && !r->signal)
         run_replace_hosts(r, &s);

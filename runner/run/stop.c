@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/stop.h"
 
+#include "base/debug.h"
 #include "base/names.h"
 #include "base/wire_fields.h"
 #include "run/run_state.h"
@@ -24,6 +25,11 @@ static void stop_escalate(struct stop *s)
     struct run_state *run = s->run;
     uint64_t next_ns = HALF_SECOND_NS;
     s->step++;
+    debug_log(DEBUG_STOP, "escalates to step %d (%s)", (int)s->step,
+              s->step == STOP_TERM   ? "SIGTERM"
+              : s->step == STOP_KILL ? "SIGKILL"
+              : s->step == STOP_QUIT ? "QUIT"
+                                     : "abandon");
     switch (s->step) {
     case STOP_NONE:
     case STOP_ABORT:
@@ -69,6 +75,7 @@ void stop_begin(struct stop *s, int status, uint32_t culprit, const char *text)
     if (s->step != STOP_NONE)
         return;
     struct buf b;
+    debug_log(DEBUG_STOP, "stops the job, status %d, culprit %d: %s", status, (int)culprit, text);
     hosts_send_all(run, WIRE_QUERY, NULL); /* what each rank does, before ABORT changes it */
     buf_init(&b);
     wire_put_abort(&b, &(struct wire_abort){status, culprit, text});
@@ -89,6 +96,9 @@ void stop_begin(struct stop *s, int status, uint32_t culprit, const char *text)
 void stop_on_job_failure(struct stop *s, enum cause_class class, int exit_code,
                          const struct diag *d)
 {
+    debug_log(DEBUG_STOP, "failure of the job, class %s, exit code %d%s: %s",
+              cause_class_name(class), exit_code,
+              s->job_failure.class == CAUSE_NONE ? "" : ", not the first one", d->text);
     if (s->job_failure.class == CAUSE_NONE) {
         s->job_failure.class = class;
         s->job_failure.exit_code = exit_code;
@@ -149,6 +159,8 @@ static void stop_on_first_interrupt(struct stop *s, int sig)
 void stop_on_interrupt(struct stop *s, const struct signalfd_siginfo *info)
 {
     int sig = (int)info->ssi_signo;
+    debug_log(DEBUG_STOP, "signal %d from pid %u, interrupt %u", sig, info->ssi_pid,
+              s->interrupts + 1u);
     /* When a terminal's shell exits it sends SIGHUP, and then the kernel sends another one. */
     if (s->interrupts && sig == SIGHUP && info->ssi_code == SI_KERNEL)
         return;

@@ -34,6 +34,7 @@ static int start_thread(void *ctx, void *(*run)(void *), void *arg, pthread_t *t
 }
 
 struct harness { /* a coordinator, and a connection from each rank */
+    struct collrun_services services;
     struct coord_server *server;
     struct sockaddr_in addr;
     int fd[RANKS];
@@ -63,15 +64,15 @@ static int dial_as(const struct harness *h, uint64_t secret, uint32_t rank)
 
 static void open_harness(struct harness *h, bool connect_all)
 {
-    struct collrun_services services = {
-        .size = sizeof services, .thread_start = start_thread, .match = &match_ops};
     socklen_t len = sizeof h->addr;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    *h = (struct harness){.addr = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}}};
+    *h = (struct harness){
+        .services = {.size = sizeof h->services, .thread_start = start_thread, .match = &match_ops},
+        .addr = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}}};
     assert_int_equal(bind(fd, (struct sockaddr *)&h->addr, sizeof h->addr), 0);
     assert_int_equal(listen(fd, SOMAXCONN), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&h->addr, &len), 0);
-    h->server = coord_server_new(&services, fd, SECRET, RANKS, DEVS);
+    h->server = coord_server_new(&h->services, fd, SECRET, RANKS, DEVS);
     assert_non_null(h->server);
     for (uint32_t i = 0; i < RANKS; i++)
         h->fd[i] = connect_all ? dial_as(h, SECRET, i) : -1;

@@ -56,6 +56,7 @@ struct coord_conn {
 };
 
 struct coord_server {
+    const struct collrun_services *services; /* for the log */
     pthread_t thread;
     int listener, stop; /* stop: an eventfd */
     uint64_t secret;
@@ -85,6 +86,10 @@ struct coord_server {
 
 static void coord_server_disconnect(struct coord_server *s, struct coord_conn *c)
 {
+    COLLRUN_DEBUG(s->services, COORD,
+                  "connection %llu of rank %d (%s) ends; %u of %u ranks are gone",
+                  (unsigned long long)c->conn_seq, c->has_rank ? (int)c->rank : -1,
+                  c->has_rank && c->forms ? "forming" : "messages", s->gone, s->nranks);
     close(c->fd);
     if (c->has_rank && c->forms) {
         s->forms_of_rank[c->rank] = NULL;
@@ -203,6 +208,9 @@ static void coord_server_reply_match(struct coord_server *s, const struct coord_
 static void coord_server_send_form(void *server, uint32_t rank, const struct coord_form *form)
 {
     struct coord_server *s = server;
+    COLLRUN_DEBUG(s->services, COORD, "to rank %u: FORM of communicator %u (%u, %u), step %u%s",
+                  rank, form->handle, form->from, form->to, form->step,
+                  s->forms_of_rank[rank] ? "" : ", but it has no connection");
     if (s->forms_of_rank[rank])
         coord_server_queue_frame(s, s->forms_of_rank[rank],
                                  &(struct coord_frame){.type = COORD_FORM, .form = *form});
@@ -210,6 +218,8 @@ static void coord_server_send_form(void *server, uint32_t rank, const struct coo
 
 static void coord_server_want(struct coord_server *s, const struct coord_want *want)
 {
+    COLLRUN_DEBUG(s->services, COORD, "communicator %u of %u and %u is wanted", want->handle,
+                  want->from, want->to);
     s->failed = s->failed || !coord_forming_want(&s->forming, want);
 }
 
@@ -249,6 +259,9 @@ static bool coord_server_on_match_req(struct coord_server *s, const struct coord
                  : sends ? s->match_ops->arrive(match, req->comm_rank, req->tag, item, &other)
                          : s->match_ops->post(match, req->peer, req->tag, item, &other);
     s->failed = s->failed || status != COLLRUN_OK;
+    COLLRUN_DEBUG(s->services, COORD, "rank %u: %s %u, peer %d, tag %u, %llu elements: %s",
+                  req->comm_rank, sends ? "send" : "receive", req->id, (int)req->peer, req->tag,
+                  (unsigned long long)req->count, other ? "matched" : "queued");
     if (other) {
         coord_server_reply_match(s, other, req);
         coord_server_reply_match(s, req, other);
@@ -347,6 +360,9 @@ static bool coord_server_on_commit(struct coord_server *s, const struct coord_co
         return true;
     for (uint32_t i = 0; i < s->nranks; i++)
         count = s->committed[i] < count ? s->committed[i] : count;
+    if (count > s->ready)
+        COLLRUN_DEBUG(s->services, COORD, "all ranks have committed %llu launches",
+                      (unsigned long long)count);
     s->ready_rose = s->ready_rose || count > s->ready;
     s->ready = count;
     return true;
@@ -389,6 +405,8 @@ static bool coord_server_on_hello(struct coord_server *s, struct coord_conn *c,
     c->forms = hello->forms;
     c->rank = hello->rank;
     s->joined++;
+    COLLRUN_DEBUG(s->services, COORD, "HELLO of rank %u (%s), %u of %u connections", c->rank,
+                  c->forms ? "forming" : "messages", s->joined, 2 * s->nranks);
     return !c->forms || coord_forming_join(&s->forming, c->rank, hello->world_rank);
 }
 
@@ -452,6 +470,8 @@ static struct coord_conn *coord_server_free_slot(struct coord_server *s)
         if (!c->has_rank && (!oldest || c->conn_seq < oldest->conn_seq))
             oldest = c;
     }
+    COLLRUN_DEBUG(s->services, COORD, "no slot is free: connection %llu, without HELLO, is evicted",
+                  (unsigned long long)oldest->conn_seq);
     coord_server_disconnect(s, oldest);
     return oldest;
 }
@@ -559,7 +579,8 @@ struct coord_server *coord_server_new(const struct collrun_services *services, i
 {
     struct coord_server *s = calloc(1, sizeof *s);
     if (s) {
-        *s = (struct coord_server){.listener = listener,
+        *s = (struct coord_server){.services = services,
+                                   .listener = listener,
                                    .stop = eventfd(0, EFD_CLOEXEC),
                                    .secret = secret,
                                    .nranks = nranks,

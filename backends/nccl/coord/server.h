@@ -12,8 +12,9 @@
 
 struct coord_server;
 
-/* Serves `nranks` processes with `ndevs` GPUs each, which connect to the listening socket; that is
- * taken over on success. NULL: no memory or no thread; the error message is stored. */
+/* `services` live until coord_server_free returns. Serves `nranks` processes with `ndevs` GPUs
+ * each, which connect to the listening socket; that is taken over on success. NULL: no memory or no
+ * thread; the error message is stored. */
 struct coord_server *coord_server_new(const struct collrun_services *services, int listener,
                                       uint64_t secret, uint32_t nranks, uint32_t ndevs);
 /* Waits until all ranks have connected and disconnected; with `at_once` it does not wait. */
