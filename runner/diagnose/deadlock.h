@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlock detection. The wait reports of all ranks (diagnose/wait_report.h) are compared:
+ * Deadlock detection for ranks of the engine; diagnose/cuts.h is that of all others. The wait
+ * reports of all ranks (diagnose/wait_report.h) are compared:
  * - a call can complete if its counterpart is posted, is in progress, or can still be called by a
  *   rank that can make progress;
  * - a rank can make progress if one of its threads can;
