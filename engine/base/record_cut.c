@@ -412,23 +412,22 @@ static uint32_t cut_number(const struct cut_source *s, uint32_t tid)
     return 0;
 }
 
-/* A handler may leave the call by longjmp, send a message, or wake a thread, and any process may
- * send its signal. The kernel raises the synchronous ones in the thread that causes them, and a
- * blocked thread does not; SIGCHLD needs a child. Those between the standard and the real-time
- * signals are of the C library, whose threads reach each other by them. */
-static bool cut_is_interruptible(const struct cut_source *s)
+uint64_t record_cut_signals(const struct record_head *head, bool children)
 {
     static const int synchronous[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
                                       SIGABRT, SIGTRAP, SIGSYS, SIGPIPE};
-    uint64_t caught =
-        s->second.caught & ~atomic_load_explicit(&cut_head(s)->harmless, memory_order_relaxed);
+    uint64_t mask = ~atomic_load_explicit(&head->harmless, memory_order_relaxed);
     for (size_t i = 0; i < sizeof synchronous / sizeof synchronous[0]; i++)
-        caught &= ~(UINT64_C(1) << (synchronous[i] - 1));
+        mask &= ~(UINT64_C(1) << (synchronous[i] - 1));
     for (int sig = 32; sig < SIGRTMIN; sig++)
-        caught &= ~(UINT64_C(1) << (sig - 1));
-    if (!s->second.children)
-        caught &= ~(UINT64_C(1) << (SIGCHLD - 1));
-    return caught && RECORD_RULE(CAUGHT_SIGNALS);
+        mask &= ~(UINT64_C(1) << (sig - 1));
+    return children ? mask : mask & ~(UINT64_C(1) << (SIGCHLD - 1));
+}
+
+static bool cut_is_interruptible(const struct cut_source *s)
+{
+    return (s->second.caught & record_cut_signals(cut_head(s), s->second.children)) &&
+           RECORD_RULE(CAUGHT_SIGNALS);
 }
 
 static void cut_add_threads(const struct cut_source *s, struct record_cut *out)

@@ -41,6 +41,13 @@ struct record_survey {
     bool children;   /* the process has children: SIGCHLD may come */
 };
 
+/* The signals of which a handler may let a thread go on: it may leave a call by longjmp, send a
+ * message, or wake a thread, and any process may send its signal. The kernel raises synchronous
+ * ones in the thread that causes them, and a blocked thread does not; SIGCHLD needs a child; those
+ * between the standard and the real-time signals are of the C library, whose threads reach each
+ * other by them. */
+uint64_t record_cut_signals(const struct record_head *head, bool children);
+
 /* Fills `out`, in the arena. False: the process cannot be read. */
 typedef bool record_survey_fn(void *ctx, struct arena *arena, struct record_survey *out);
 

@@ -82,12 +82,14 @@ static bool task_survey_is_writer(struct task_survey *s, pid_t pid, uint64_t sta
 /* ---- one thread ---- */
 
 struct task_survey_look { /* at one process */
+    const struct record_head *record;
     pid_t pid;
     bool engine; /* the engine writes the record */
     bool called; /* the kernel or a driver may call back; valid once `looked` */
     bool looked;
+    bool acts;       /* a thread RUNS that is in no call: it may wake all others */
+    uint64_t counts; /* signals with a handler that count */
     uint64_t opened; /* signals that some thread does not block */
-    bool children;
     struct record_survey *out;
 };
 
@@ -187,54 +189,115 @@ static const char *task_survey_field(const char *status, const char *name)
     return at ? at + strlen(name) + strspn(at + strlen(name), " \t") : NULL;
 }
 
-enum task_survey_found { TASK_SURVEY_FAILED, TASK_SURVEY_ENDED, TASK_SURVEY_READ };
+static bool task_survey_is_in_call(const struct task_survey_look *l, uint32_t tid)
+{
+    const struct record_head *head = l->record;
+    const struct record_layout at = record_layout(head);
+    const struct record_thread *threads = (const void *)((const char *)head + at.threads);
+    const uint32_t used = atomic_load_explicit(&head->threads_used, memory_order_relaxed);
+    bool found = false;
+    for (uint32_t i = 0; i < RECORD_LIBRARY; i++)
+        found = found || atomic_load_explicit(&head->library[i], memory_order_relaxed) == tid;
+    for (uint32_t i = 1; !found && i <= used && i < RECORD_THREADS; i++)
+        found = atomic_load_explicit(&threads[i].tid, memory_order_relaxed) == tid &&
+                (atomic_load_explicit(&threads[i].word, memory_order_relaxed) & 3) == RECORD_INSIDE;
+    return found;
+}
 
-/* A thread that has slept and run in between has one slice more: so the slices are read before the
- * call, which is listed only while the thread has no CPU. Its state is read last: a stopped thread
- * shows the call in which the signal met it. */
-static enum task_survey_found task_survey_read_task(struct task_survey_look *l, uint32_t tid,
-                                                    struct record_task *task)
+/* Whether it sleeps. A thread that has slept and run in between has one slice more: so the slices
+ * are read before the call, which is listed only while the thread has no CPU. Its state is read
+ * last: a stopped thread shows the call in which the signal met it. */
+static bool task_survey_read_sleep(struct task_survey_look *l, struct record_task *task)
 {
     char slices[128], call[256], status[TASK_SURVEY_STATUS];
-    *task = (struct record_task){.tid = tid, .state = RECORD_TASK_RUNS};
-    if (!task_survey_read(l, tid, "schedstat", slices, sizeof slices) ||
-        sscanf(slices, "%*u %*u %" SCNu64, &task->slices) != 1)
-        return TASK_SURVEY_FAILED;
-    const bool called = task_survey_read(l, tid, "syscall", call, sizeof call) != 0;
-    task_survey_read(l, tid, "status", status, sizeof status);
+    if (!task_survey_read(l, task->tid, "syscall", call, sizeof call))
+        return false;
+    if (task_survey_call_state(l, call) == RECORD_TASK_RUNS)
+        return true;
+    if (!task_survey_read(l, task->tid, "schedstat", slices, sizeof slices) ||
+        sscanf(slices, "%*u %*u %" SCNu64, &task->slices) != 1 ||
+        !task_survey_read(l, task->tid, "syscall", call, sizeof call) ||
+        !task_survey_read(l, task->tid, "status", status, sizeof status))
+        return false;
     const char *state = task_survey_field(status, "\nState:"),
-               *tracer = task_survey_field(status, "\nTracerPid:"),
-               *blocked = task_survey_field(status, "\nSigBlk:"),
-               *caught = task_survey_field(status, "\nSigCgt:");
-    if (!state || !tracer || !blocked || !caught)
-        return TASK_SURVEY_FAILED;
-    if (*state == 'Z' || *state == 'X')
-        return TASK_SURVEY_ENDED;
-    if (!called || atoi(tracer) != 0)
-        return TASK_SURVEY_FAILED;
-    l->opened |= ~strtoull(blocked, NULL, 16);
-    l->out->caught = strtoull(caught, NULL, 16);
+               *tracer = task_survey_field(status, "\nTracerPid:");
+    if (!state || !tracer || atoi(tracer) != 0)
+        return false;
+    if (*state == 'S' && task->slices)
+        task->state = task_survey_call_state(l, call);
+    return true;
+}
+
+static bool task_survey_read_signals(struct task_survey_look *l, uint32_t tid)
+{
+    char status[TASK_SURVEY_STATUS];
+    if (!(l->counts & ~l->opened))
+        return true;
+    task_survey_read(l, tid, "status", status, sizeof status);
+    const char *blocked = task_survey_field(status, "\nSigBlk:");
+    if (blocked)
+        l->opened |= ~strtoull(blocked, NULL, 16);
+    return blocked != NULL;
+}
+
+static bool task_survey_has_ended(const struct task_survey_look *l, uint32_t tid)
+{
+    char status[TASK_SURVEY_STATUS];
+    task_survey_read(l, tid, "status", status, sizeof status);
+    const char *state = task_survey_field(status, "\nState:");
+    return state && (*state == 'Z' || *state == 'X');
+}
+
+/* Once a thread RUNS that is in no call, it does not matter whether the others sleep. */
+static bool task_survey_read_task(struct task_survey_look *l, uint32_t tid,
+                                  struct record_task *task)
+{
+    *task = (struct record_task){.tid = tid, .state = RECORD_TASK_RUNS};
+    if (!task_survey_read_signals(l, tid))
+        return false;
+    if (l->acts || task_survey_is_in_call(l, tid))
+        return true;
     if (task_survey_is_of_engine(l, tid))
         task->state = RECORD_TASK_INERT;
-    else if (*state == 'S' && task->slices)
-        task->state = task_survey_call_state(l, call);
-    return TASK_SURVEY_READ;
+    else if (!task_survey_read_sleep(l, task))
+        return false;
+    l->acts = task->state == RECORD_TASK_RUNS;
+    return true;
 }
+
+/* ---- the process as a whole ---- */
 
 /* Children are listed by the thread that has made them. A kernel without these lists does not say
  * that there are none. */
-static void task_survey_read_children(struct task_survey_look *l, uint32_t tid)
+static bool task_survey_has_children(const struct task_survey_look *l)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/task/%" PRIu32 "/children", (int)l->pid, tid);
-    FILE *f = l->children ? NULL : fopen(path, "re");
-    if (f && fgetc(f) == EOF) {
-        fclose(f);
-        return;
+    bool found = false;
+    for (uint32_t i = 0; !found && i < l->out->ntasks; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/proc/%d/task/%" PRIu32 "/children", (int)l->pid,
+                 l->out->tasks[i].tid);
+        FILE *f = fopen(path, "re");
+        found = !f || fgetc(f) != EOF;
+        if (f)
+            fclose(f);
     }
-    l->children = true;
-    if (f)
-        fclose(f);
+    return found;
+}
+
+/* False: a debugger traces it, or nothing is known. */
+static bool task_survey_read_handlers(struct task_survey_look *l)
+{
+    char status[TASK_SURVEY_STATUS];
+    tree_read_file(l->pid, "status", status, sizeof status);
+    const char *tracer = task_survey_field(status, "\nTracerPid:"),
+               *caught = task_survey_field(status, "\nSigCgt:");
+    if (!tracer || !caught || atoi(tracer) != 0)
+        return false;
+    l->out->caught = strtoull(caught, NULL, 16);
+    if (l->out->caught & record_cut_signals(l->record, true) & UINT64_C(1) << (SIGCHLD - 1))
+        l->out->children = task_survey_has_children(l);
+    l->counts = l->out->caught & record_cut_signals(l->record, l->out->children);
+    return true;
 }
 
 /* ---- all threads ---- */
@@ -263,26 +326,23 @@ static bool task_survey_list(pid_t pid, struct arena *arena, uint32_t most,
 }
 
 /* A thread that ends while the kernel lists them may hide others. The number of threads after the
- * list, of which each was alive when it was looked at later, shows that none is hidden. */
+ * list, of which each was there when it was looked at later, shows that none is hidden. */
 static bool task_survey_read_tasks(struct task_survey_look *l, struct arena *arena,
                                    uint32_t nthreads)
 {
     struct record_survey *out = l->out;
     struct task_survey_process after;
     uint32_t n = 0;
-    if (!task_survey_list(l->pid, arena, nthreads, out) || out->ntasks != nthreads)
+    if (!task_survey_list(l->pid, arena, nthreads, out) || out->ntasks != nthreads ||
+        !task_survey_read_handlers(l))
         return false;
     struct record_task *tasks = arena_calloc(arena, nthreads, sizeof *tasks);
     for (uint32_t i = 0; tasks && i < nthreads; i++) {
         const uint32_t tid = out->tasks[i].tid;
-        const enum task_survey_found found = task_survey_read_task(l, tid, &tasks[n]);
-        if (found == TASK_SURVEY_FAILED)
+        if (task_survey_read_task(l, tid, &tasks[n]))
+            n++;
+        else if (!task_survey_has_ended(l, tid))
             return false;
-        if (found == TASK_SURVEY_ENDED)
-            continue;
-        n++;
-        if (out->caught >> (SIGCHLD - 1) & 1)
-            task_survey_read_children(l, tid);
     }
     out->tasks = tasks;
     out->ntasks = n;
@@ -303,6 +363,7 @@ bool task_survey_take(void *ctx, struct arena *arena, struct record_survey *out)
     struct task_survey_process process;
     const struct record_head *head = s->record;
     struct task_survey_look look = {
+        .record = head,
         .pid = (pid_t)atomic_load_explicit(&head->pid, memory_order_relaxed),
         .engine = atomic_load_explicit(&head->tap, memory_order_relaxed) == RECORD_TAP_ENGINE,
         .out = out};
@@ -312,7 +373,6 @@ bool task_survey_take(void *ctx, struct arena *arena, struct record_survey *out)
         !task_survey_is_writer(s, look.pid, process.started) ||
         !task_survey_read_tasks(&look, arena, process.nthreads))
         return false;
-    out->caught &= look.opened;
-    out->children = look.children;
+    out->caught = look.counts & look.opened;
     return true;
 }

@@ -232,12 +232,6 @@ static void start_way(const struct way *w)
     pthread_create(&thread, NULL, run_way, (void *)(uintptr_t)w);
 }
 
-static void start_all(void)
-{
-    for (const struct way *w = ways; w < ways + NWAYS; w++)
-        start_way(w);
-}
-
 static bool is_in_call(uint32_t tid, long call)
 {
     char path[64], text[256] = "";
@@ -298,24 +292,74 @@ static bool may_be_surveyed(void)
 
 /* ---- threads ---- */
 
+static const struct way *way; /* of the thread that the child makes */
+
+static void start_one(void)
+{
+    start_way(way);
+}
+
 static void each_way_of_waiting_has_its_state(void **state)
 {
     (void)state;
-    start(start_all);
     for (size_t i = 0; i < NWAYS; i++) {
+        way = &ways[i];
+        atomic_store(&shared->tids[i], 0);
+        start(start_one);
         while (!atomic_load(&shared->tids[i]))
             usleep(1000);
-        await(shared->tids[i], ways[i].call);
-    }
-    const struct record_survey s = take();
-    assert_int_equal(s.ntasks, NWAYS + 2); /* and the main thread, and the one that is joined */
-    for (size_t i = 0; i < NWAYS; i++) {
+        await((uint32_t)child, SYS_futex);
+        await(shared->tids[i], way->call);
+        const struct record_survey s = take();
         const struct record_task *t = task_of(&s, shared->tids[i]);
         assert_non_null(t);
-        if (t->state != ways[i].state)
-            fail_msg("%s: state %d", ways[i].name, (int)t->state);
-        assert_true(t->slices > 0);
+        if (t->state != way->state)
+            fail_msg("%s: state %d", way->name, (int)t->state);
+        assert_true(t->slices > 0 || t->state == RECORD_TASK_RUNS);
+        assert_int_equal(task_of(&s, (uint32_t)child)->state, RECORD_TASK_SLEEPS);
+        end_child();
     }
+}
+
+static void compute_beside_a_sleeper(void)
+{
+    start_way(&ways[NWAYS - 1]);
+    while (!atomic_load(&shared->tids[NWAYS - 1]))
+        usleep(1000);
+    start_way(&ways[0]);
+}
+
+static void a_thread_that_runs_may_wake_all_later_ones(void **state)
+{
+    (void)state;
+    start(compute_beside_a_sleeper);
+    while (!atomic_load(&shared->tids[0]))
+        usleep(1000);
+    await(shared->tids[0], SYS_futex);
+    const struct record_survey s = take();
+    assert_int_equal(s.ntasks, 3);
+    assert_int_equal(task_of(&s, shared->tids[0])->state, RECORD_TASK_RUNS);
+}
+
+/* The main thread of the child is in a call of the record, which says nothing about others. */
+static void a_thread_in_a_call_is_not_looked_at(void **state)
+{
+    struct record_thread *threads = (void *)((unsigned char *)head + record_layout(head).threads);
+    (void)state;
+    way = &ways[0];
+    atomic_store(&shared->tids[0], 0);
+    start(start_one);
+    while (!atomic_load(&shared->tids[0]))
+        usleep(1000);
+    await(shared->tids[0], SYS_futex);
+    atomic_store(&threads[1].tid, (uint32_t)child);
+    atomic_store(&threads[1].word, 4 + RECORD_INSIDE);
+    atomic_store(&head->threads_used, 1);
+    struct record_survey s = take();
+    assert_int_equal(task_of(&s, (uint32_t)child)->state, RECORD_TASK_RUNS);
+    assert_int_equal(task_of(&s, shared->tids[0])->state, RECORD_TASK_SLEEPS);
+    atomic_store(&threads[1].word, 4 + RECORD_LEAVING + 1);
+    s = take();
     assert_int_equal(task_of(&s, (uint32_t)child)->state, RECORD_TASK_SLEEPS);
 }
 
@@ -572,6 +616,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_way_of_waiting_has_its_state, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_thread_that_runs_may_wake_all_later_ones, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_thread_in_a_call_is_not_looked_at, setup, teardown),
         cmocka_unit_test_setup_teardown(a_thread_that_has_run_has_more_slices, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stopped_thread_may_have_been_woken, setup, teardown),
         cmocka_unit_test_setup_teardown(threads_of_the_engine_are_inert_in_its_records, setup,
