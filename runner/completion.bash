@@ -6,7 +6,14 @@ _collrun() {
     local program=${COMP_WORDS[0]/#\~/$HOME}
     COMPREPLY=()
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-        case $word in @PATTERN@) command=$word; break ;; esac
+        if [ "$word" = -- ]; then # a program, and its arguments
+            local kind=-f
+            [ "${COMP_WORDS[COMP_CWORD-1]}" != -- ] || kind=-c
+            mapfile -t COMPREPLY < <(compgen "$kind" -- "$current" | sort -u)
+            compopt -o filenames 2>/dev/null
+            return
+        fi
+        case $word in @PATTERN@) command=${command:-$word} ;; esac
     done
     case ${COMP_WORDS[COMP_CWORD-1]} in
     # @VALUES@

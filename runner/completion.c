@@ -37,13 +37,16 @@ static enum completion_files completion_of_word(enum opts_word word)
 
 static enum completion_files completion_of_value(const struct opts_option_row *o)
 {
-    return strcmp(o->value, "DIR") == 0    ? COMPLETION_FOLDERS
-           : strcmp(o->value, "FILE") == 0 ? COMPLETION_ALL
-                                           : COMPLETION_NONE;
+    return strcmp(o->value, "DIR") == 0 ? COMPLETION_FOLDERS
+           : strstr(o->value, "FILE")   ? COMPLETION_ALL
+                                        : COMPLETION_NONE;
 }
 
+/* The shells know that --hosts of plan which has no value: it need not have one. */
 static bool completion_has(const struct opts_option_row *o, int command)
 {
+    if (o == &opts_options[OPTION_HOST_LIST] && command == OPTS_PLAN)
+        return false;
     return o->commands & OPTS_FOR(command);
 }
 
@@ -182,7 +185,7 @@ static void completion_fish_option(const struct opts_option_row *o, FILE *out)
     if (o->commands != OPTS_FOR(OPTS_NCOMMANDS) - 1) {
         fputs("__fish_seen_subcommand_from", out);
         for (int i = 0; i < OPTS_NCOMMANDS; i++) {
-            if (o->commands & OPTS_FOR(i))
+            if (completion_has(o, i))
                 fprintf(out, " %s", opts_commands[i].name);
         }
         fputs(run ? "; or not __fish_seen_subcommand_from $__collrun_commands" : "", out);

@@ -1,6 +1,13 @@
 #compdef collrun
 # SPDX-License-Identifier: Apache-2.0
 # Completion of collrun, by `collrun completion zsh`.
+local dashes=$words[(i)--]
+if (( dashes < CURRENT )); then # a program, and its arguments
+    shift $dashes words
+    (( CURRENT -= dashes ))
+    _normal
+    return
+fi
 local -a commands
 commands=(
     # @COMMANDS@

@@ -27,7 +27,9 @@
 #include "report/top.h"
 #include "run/run.h"
 #include "run/terminal.h"
+#include "spec/emit.h"
 #include "spec/names.h"
+#include "spec/program.h"
 #include "spec/schema_text.h"
 #include "xalloc.h"
 
@@ -159,14 +161,36 @@ static void show_warnings(struct session *s)
         report_diags(&s->report, &s->diags);
 }
 
+/* Reads the job file, or makes one of the program on the command line. Returns 0, or the exit code
+ * after it has printed why there is none; errors in the job are in `diags`. */
+static int read_job(struct session *s)
+{
+    struct diag d;
+    struct job_request request = {
+        .file = s->opts.job, .sets = s->opts.sets, .nsets = s->opts.nsets};
+    const struct program program = {s->opts.program, s->opts.count, s->opts.gpus,
+                                    s->opts.host_list};
+    if (program.command) {
+        s->opts.job = request.file = PROGRAM_FILE;
+        request.name = program.command[0];
+        request.text = program_job(&program, &s->arena, &d);
+        if (!request.text)
+            return fail(s, &d, EXIT_JOB);
+    }
+    job_read(&s->job, &request, &s->arena, &s->diags);
+    s->report.sources = s->job.sources;
+    s->report.secrets = &s->job.env.secrets;
+    return 0;
+}
+
 /* Reads the job and plans it. Returns 0, or the exit code after it has printed the errors. */
 static int make_plan(struct session *s)
 {
     struct diag d;
     const char *engine;
-    job_read(&s->job, s->opts.job, s->opts.sets, s->opts.nsets, &s->arena, &s->diags);
-    s->report.sources = s->job.sources;
-    s->report.secrets = &s->job.env.secrets;
+    const int exit_code = read_job(s);
+    if (exit_code)
+        return exit_code;
     if (!s->job.complete)
         return fail_all(s);
     diag_init(&d);
@@ -237,6 +261,18 @@ static int command_run(struct session *s)
     return exit_code;
 }
 
+/* --print-job: the file of the program on the command line, with what --set has changed. */
+static int command_print_job(struct session *s)
+{
+    const int exit_code = read_job(s);
+    if (exit_code)
+        return exit_code;
+    if (diag_list_count(&s->diags))
+        return fail_all(s);
+    emit_tree(s->job.written, stdout);
+    return finish(s);
+}
+
 static int command_check(struct session *s)
 {
     int exit_code = make_plan(s);
@@ -272,9 +308,9 @@ static int command_backends(struct session *s)
     const struct job *job = NULL;
     if (s->opts.job) {
         job = &s->job;
-        job_read(&s->job, s->opts.job, s->opts.sets, s->opts.nsets, &s->arena, &s->diags);
-        s->report.sources = s->job.sources;
-        s->report.secrets = &s->job.env.secrets;
+        const int exit_code = read_job(s);
+        if (exit_code)
+            return exit_code;
         if (diag_list_count(&s->diags))
             return fail_all(s);
     }
@@ -429,6 +465,8 @@ static int run_command(struct session *s)
         opts_help(s->opts.command, stdout);
         return finish(s);
     }
+    if (s->opts.print_job)
+        return command_print_job(s);
     switch (s->opts.command) {
     case OPTS_RUN:
         return command_run(s);

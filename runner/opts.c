@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Parses the command line by two tables (opts_table.h). Options may be anywhere on it; a
- * value follows "=" or is the next word. `collrun JOB.yaml` is `collrun run JOB.yaml`.
+ * value follows "=" or is the next word. `collrun JOB.yaml` is `collrun run JOB.yaml`. The words
+ * after "--" are a program and its arguments, unless a job file or a command without one stands
+ * before: then they are no options.
  */
 #include "opts.h"
 
@@ -13,6 +15,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define QUOTED(s) quote((s), (char[QUOTE_SIZE]){0})
@@ -21,18 +24,28 @@
 
 /* What users of other launchers type; "%s" is the value of the option. */
 #define FOREIGN_HOSTS                                                                              \
-    "the job file lists the hosts: hosts: {nodes: [node1, node2]}, or {file: FILE}"
-#define FOREIGN_PER_HOST "-n N sets the number of ranks; hosts.nodes[].slots limits them per host"
+    "--hosts node1,node2 or --hosts FILE names the hosts of a program; a job file lists them: "    \
+    "hosts: {nodes: [node1, node2]}, or {file: FILE}"
+#define FOREIGN_PER_HOST                                                                           \
+    "-n N sets the number of ranks on all hosts; slots limit them per host: --hosts "              \
+    "node1:4,node2:4, or hosts.nodes[].slots in a job file"
+#define FOREIGN_VARIABLE                                                                           \
+    "ranks here inherit all variables; --set env.pass=[NAME] sends one to other hosts, --set "     \
+    "env.set.NAME=VALUE sets one"
 #define FOREIGN_BIND                                                                               \
     "the job file places ranks on cores: processes.bind, processes.cpus_per_process"
 #define FOREIGN_RENDEZVOUS                                                                         \
     "collrun needs no address and no port: groups form by its own connections"
-#define FOREIGN_GPUS "the job file assigns GPUs: processes.gpus_per_process"
+#define FOREIGN_GPUS                                                                               \
+    "--gpus K assigns GPUs to each rank of a program, processes.gpus_per_process to those of a "   \
+    "job file"
 #define FOREIGN_TIME "the job file limits the time: --set timeouts.run=%s"
 #define FOREIGN_LABEL "lines have the label of their rank; logging.console.label changes it"
 static const struct {
     const char *word, *hint;
 } foreign[] = {
+    {"--num-processes", "-n N sets the number of ranks"},
+    {"--num_processes", "-n N sets the number of ranks"},
     {"-np", "-n N sets the number of ranks"},
     {"--np", "-n N sets the number of ranks"},
     {"--n", "-n N sets the number of ranks"},
@@ -44,12 +57,12 @@ static const struct {
     {"--ntasks-per-node", FOREIGN_PER_HOST},
     {"-ppn", FOREIGN_PER_HOST},
     {"-perhost", FOREIGN_PER_HOST},
-    {"--oversubscribe", FOREIGN_PER_HOST},
+    {"--oversubscribe", "a host takes any number of ranks, unless its slots limit them"},
+    {"-oversubscribe", "a host takes any number of ranks, unless its slots limit them"},
     {"--nnodes", FOREIGN_HOSTS},
     {"--nodes", FOREIGN_HOSTS},
     {"--nodelist", FOREIGN_HOSTS},
     {"--host", FOREIGN_HOSTS},
-    {"--hosts", FOREIGN_HOSTS},
     {"--hostfile", FOREIGN_HOSTS},
     {"-hostfile", FOREIGN_HOSTS},
     {"--machinefile", FOREIGN_HOSTS},
@@ -59,10 +72,11 @@ static const struct {
     {"-H", FOREIGN_HOSTS},
     {"-f", FOREIGN_HOSTS},
     {"-N", FOREIGN_HOSTS},
-    {"-x", "the job file sets the environment: env.set, env.pass"},
-    {"-env", "the job file sets the environment: env.set, env.pass"},
-    {"-genv", "the job file sets the environment: env.set, env.pass"},
-    {"--export", "the job file sets the environment: env.set, env.pass"},
+    {"-x", FOREIGN_VARIABLE},
+    {"--env", FOREIGN_VARIABLE},
+    {"-env", FOREIGN_VARIABLE},
+    {"-genv", FOREIGN_VARIABLE},
+    {"--export", FOREIGN_VARIABLE},
     {"-wdir", "the job file has the working directory: workloads[].workdir"},
     {"--wdir", "the job file has the working directory: workloads[].workdir"},
     {"--chdir", "the job file has the working directory: workloads[].workdir"},
@@ -96,10 +110,9 @@ static const struct {
     {"--master_port", FOREIGN_RENDEZVOUS},
     {"--node-rank", FOREIGN_RENDEZVOUS},
     {"--node_rank", FOREIGN_RENDEZVOUS},
-    {"--standalone", "a job file without hosts runs on this machine"},
+    {"--standalone", "without hosts, a job runs on this machine"},
     {"--max-restarts", "--set on_failure.action=restart --set on_failure.max_restarts=%s"},
     {"--max_restarts", "--set on_failure.action=restart --set on_failure.max_restarts=%s"},
-    {"--gpus", FOREIGN_GPUS},
     {"--gpus-per-task", FOREIGN_GPUS},
     {"--gpus-per-node", FOREIGN_GPUS},
     {"--gres", FOREIGN_GPUS},
@@ -109,7 +122,7 @@ static const struct {
     {"--backend", "--set groups.world.backend=%s"},
     {"--stdin", "--set processes.stdin=%s"},
     {"--job-name", "--set name=%s"},
-    {"--dry-run", "collrun plan JOB.yaml shows the placement and starts nothing"},
+    {"--dry-run", "collrun plan shows the placement and starts nothing"},
     {"help", "collrun --help lists the commands, collrun COMMAND --help the options of one"},
     {"version", "collrun --version prints the version"},
     {"init", "collrun new DIR writes a job file and a workload to start from"},
@@ -120,9 +133,9 @@ static const struct {
     {"ls", "collrun backends lists the backends, collrun describe NAME shows a workload"},
     {"status", "collrun top RUN_DIR shows a running job"},
     {"ps", "collrun top RUN_DIR shows a running job"},
-    {"start", "collrun JOB.yaml runs a job"},
-    {"launch", "collrun JOB.yaml runs a job"},
-    {"exec", "collrun JOB.yaml runs a job"},
+    {"start", "collrun JOB.yaml runs a job, collrun -n N -- PROGRAM a program"},
+    {"launch", "collrun JOB.yaml runs a job, collrun -n N -- PROGRAM a program"},
+    {"exec", "collrun JOB.yaml runs a job, collrun -n N -- PROGRAM a program"},
 };
 
 /* NULL: not known. */
@@ -216,27 +229,54 @@ static int opts_unknown_command(const char *word, struct arena *arena, struct di
     if (meant)
         return diag_hint(d, "did you mean \"collrun %s\"?", meant);
     if (opts_is_program(word, arena))
-        return diag_hint(
-            d,
-            "a job file runs a program: {version: 1, processes: {count: 4}, workloads: "
-            "[{command: [%s]}]}",
-            word);
+        return diag_hint(d, "a program stands after --: collrun -n 4 -- %s", word);
     return diag_hint(d, "collrun --help lists the commands");
+}
+
+/* True for a file that is run, and is no job file: an ELF file, or a script, unless collrun reads
+ * it. A pipe is not opened, since what is read of it is gone. */
+static bool opts_is_executable(const char *file)
+{
+    struct stat st;
+    char first[256] = "";
+    if (stat(file, &st) < 0 || !S_ISREG(st.st_mode))
+        return false;
+    FILE *in = fopen(file, "re");
+    const size_t n = in ? fread(first, 1, sizeof first - 1, in) : 0;
+    if (in)
+        fclose(in);
+    first[n] = '\0';
+    first[strcspn(first, "\n")] = '\0';
+    return strncmp(first,
+                   "\x7f"
+                   "ELF",
+                   4) == 0 ||
+           (strncmp(first, "#!", 2) == 0 && !strstr(first, "collrun"));
+}
+
+static int opts_program_without_dashes(const char *word, struct diag *d)
+{
+    diag_set(d, COLLRUN_ERR_INVALID, "%s is a program, not a job file", QUOTED(word));
+    return diag_hint(d, "a program and its arguments stand after --: collrun -n 4 -- %s", word);
 }
 
 /* ---- options and words ---- */
 
-static void opts_apply(struct opts *o, enum opts_option id, const char *value, struct arena *arena)
+static void opts_apply(struct opts *o, enum opts_option id, const char *value)
 {
-    bool *const flags[] = {[OPTION_JSON] = &o->json,         [OPTION_HOSTS] = &o->hosts,
-                           [OPTION_MAN] = &o->man,           [OPTION_PYTHON] = &o->python,
-                           [OPTION_QUIET] = &o->quiet,       [OPTION_VERBOSE] = &o->verbose,
-                           [OPTION_NO_COLOR] = &o->no_color, [OPTION_VERSION] = &o->version,
-                           [OPTION_HELP] = &o->help};
-    if (id == OPTION_COUNT)
-        value = arena_printf(arena, "processes.count=%s", value);
-    if (id == OPTION_SET || id == OPTION_COUNT)
+    bool *const flags[] = {[OPTION_JSON] = &o->json,           [OPTION_HOSTS] = &o->hosts,
+                           [OPTION_PRINT_JOB] = &o->print_job, [OPTION_MAN] = &o->man,
+                           [OPTION_PYTHON] = &o->python,       [OPTION_QUIET] = &o->quiet,
+                           [OPTION_VERBOSE] = &o->verbose,     [OPTION_NO_COLOR] = &o->no_color,
+                           [OPTION_VERSION] = &o->version,     [OPTION_HELP] = &o->help};
+    if (id == OPTION_SET)
         o->sets[o->nsets++] = value;
+    else if (id == OPTION_COUNT)
+        o->count = value;
+    else if (id == OPTION_HOST_LIST)
+        o->host_list = value;
+    else if (id == OPTION_GPUS)
+        o->gpus = value;
     else if (id == OPTION_RUN_DIR)
         o->run_dir = value;
     else if (id == OPTION_OUTPUT)
@@ -249,32 +289,81 @@ static void opts_apply(struct opts *o, enum opts_option id, const char *value, s
         *flags[id] = true;
 }
 
-/* All words after the ranks are the command; "--" may stand before it. */
-static int opts_read_wrap(struct opts *o, const char *ranks, char ***argv, struct diag *d)
+static bool opts_takes_program(const struct opts *o)
 {
-    char **command = *argv + 1;
-    if (*command && strcmp(*command, "--") == 0)
-        command++;
-    if (!*command) {
-        diag_set(d, COLLRUN_ERR_INVALID, "--wrap needs a command: --wrap RANKS COMMAND...");
-        return diag_hint(d, "collrun JOB.yaml --wrap 2 gdb -batch -ex run -ex bt --args");
+    return !o->job && (o->command == OPTS_NONE || OPTS_PROGRAMS & OPTS_FOR(o->command));
+}
+
+static char **opts_find_dashes(char **argv)
+{
+    while (*argv && strcmp(*argv, "--") != 0)
+        argv++;
+    return *argv ? argv : NULL;
+}
+
+/* The words after "--" at *argv, which becomes the last word. */
+static int opts_read_program(struct opts *o, char ***argv, struct diag *d)
+{
+    if (!(*argv)[1]) {
+        diag_set(d, COLLRUN_ERR_INVALID, "no program after --");
+        return diag_hint(d, "collrun -n 4 -- python3 train.py");
     }
-    o->wrap_ranks = ranks;
-    o->wrap = command;
+    if (o->command == OPTS_NONE)
+        o->command = OPTS_RUN;
+    o->program = *argv + 1;
     while ((*argv)[1])
         ++*argv;
     return 0;
 }
 
-static const struct opts_option_row *opts_find(const char *word)
+/* All words after the ranks are the command, up to "--" and a program if no job file was given;
+ * "--" may stand before it. */
+static int opts_read_wrap(struct opts *o, const char *ranks, char ***argv, struct diag *d)
 {
+    char **command = *argv + 1;
+    if (*command && strcmp(*command, "--") == 0)
+        command++;
+    char **dashes = opts_takes_program(o) ? opts_find_dashes(command) : NULL;
+    if (!*command || command == dashes) {
+        diag_set(d, COLLRUN_ERR_INVALID, "--wrap needs a command: --wrap RANKS COMMAND...");
+        return diag_hint(d, "collrun JOB.yaml --wrap 2 gdb -batch -ex run -ex bt --args");
+    }
+    o->wrap_ranks = ranks;
+    o->wrap = command;
+    if (dashes) {
+        *dashes = NULL; /* the end of the command */
+        *argv = dashes;
+        return opts_read_program(o, argv, d);
+    }
+    while ((*argv)[1])
+        ++*argv;
+    return 0;
+}
+
+/* --hosts names the hosts of a program. Of `plan` it is also a flag: without a program, and where
+ * no list follows. */
+static bool opts_names_hosts(const struct opts *o, char **argv)
+{
+    const char *next = argv[1];
+    if (argv[0][strlen("--hosts")] == '=')
+        return true;
+    if (o->command != OPTS_PLAN && o->command != OPTS_NONE)
+        return true;
+    return !o->job && next && *next != '-' && opts_find_dashes(argv + 1);
+}
+
+static const struct opts_option_row *opts_find(const struct opts *given, char **argv)
+{
+    const char *word = *argv;
     bool dashes = word[1] == '-';
     size_t len = strcspn(word + 2, "=");
     for (int i = 0; i < OPTS_NOPTIONS; i++) {
         const struct opts_option_row *o = &opts_options[i];
         if (!dashes && o->letter == word[1] && (!word[2] || o->value))
             return o;
-        if (dashes && o->name && strlen(o->name) == len && strncmp(o->name, word + 2, len) == 0)
+        if (!dashes || !o->name || strlen(o->name) != len || strncmp(o->name, word + 2, len) != 0)
+            continue;
+        if (i != OPTION_HOST_LIST || opts_names_hosts(given, argv))
             return o;
     }
     return NULL;
@@ -284,8 +373,8 @@ static const struct opts_option_row *opts_find(const char *word)
 static bool opts_is_foreign(const struct opts *o, const struct opts_option_row *option,
                             const char *word)
 {
-    return opts_foreign_hint(word) &&
-           (word[1] != '-' || !(option->commands & OPTS_FOR(o->command)));
+    const enum opts_command command = o->command == OPTS_NONE ? OPTS_RUN : o->command;
+    return opts_foreign_hint(word) && (word[1] != '-' || !(option->commands & OPTS_FOR(command)));
 }
 
 /* Parses the option at *argv and steps over its value. `seen` collects the options that were given.
@@ -294,7 +383,7 @@ static int opts_read_option(struct opts *o, char ***argv, unsigned *seen, struct
                             struct diag *d)
 {
     const char *word = **argv, *equals = strchr(word, '=');
-    const struct opts_option_row *option = opts_find(word);
+    const struct opts_option_row *option = opts_find(o, *argv);
     char text[32];
     if (!option || opts_is_foreign(o, option, word))
         return opts_unknown_option(word, d);
@@ -319,7 +408,7 @@ static int opts_read_option(struct opts *o, char ***argv, unsigned *seen, struct
     *seen |= 1u << (option - opts_options);
     if (option == &opts_options[OPTION_WRAP])
         return opts_read_wrap(o, value, argv, d);
-    opts_apply(o, (enum opts_option)(option - opts_options), value, arena);
+    opts_apply(o, (enum opts_option)(option - opts_options), value);
     return COLLRUN_OK;
 }
 
@@ -334,7 +423,8 @@ static const char *opts_word_text(enum opts_word word)
 }
 
 /* A word that is not an option: the command, if it is the first, else the job file. */
-static int opts_read_word(struct opts *o, const char *word, struct arena *arena, struct diag *d)
+static int opts_read_word(struct opts *o, const char *word, bool only_words, struct arena *arena,
+                          struct diag *d)
 {
     if (o->command == OPTS_NONE) {
         for (int i = 0; i < OPTS_NCOMMANDS; i++) {
@@ -347,13 +437,41 @@ static int opts_read_word(struct opts *o, const char *word, struct arena *arena,
             return opts_unknown_command(word, arena, d);
         o->command = OPTS_RUN;
     }
-    if (o->job)
-        return diag_set(d, COLLRUN_ERR_INVALID, "%s: only one %s is allowed", QUOTED(word),
-                        opts_word_text(opts_commands[o->command].word));
     enum opts_word kind = opts_commands[o->command].word;
     bool job = kind == OPTS_JOB_OPTIONAL || kind == OPTS_JOB_REQUIRED;
+    if (job && opts_is_executable(o->job ? o->job : word))
+        return opts_program_without_dashes(o->job ? o->job : word, d);
+    if (o->job) {
+        diag_set(d, COLLRUN_ERR_INVALID, "%s: only one %s is allowed", QUOTED(word),
+                 opts_word_text(kind));
+        return only_words ? diag_hint(d, "a program stands in place of a %s: collrun -n 4 -- %s",
+                                      opts_word_text(kind), word)
+                          : d->code;
+    }
     o->job = job && strcmp(word, "-") == 0 ? "/dev/stdin" : word;
     return 0;
+}
+
+/* What only a program or only a job file has. */
+static int opts_check_program(const struct opts *o, struct diag *d)
+{
+    bool counted = o->count != NULL;
+    for (uint32_t i = 0; i < o->nsets; i++)
+        counted = counted || strncmp(o->sets[i], "processes", strlen("processes")) == 0;
+    if (o->program && !counted) {
+        diag_set(d, COLLRUN_ERR_INVALID, "no number of ranks");
+        return diag_hint(d, "-n N sets it: collrun -n 4 -- %s", o->program[0]);
+    }
+    if (o->program || (!o->host_list && !o->gpus && !o->print_job))
+        return 0;
+    diag_set(d, COLLRUN_ERR_INVALID, "%s needs a program: collrun -n N [OPTIONS] -- PROGRAM",
+             o->host_list ? "--hosts LIST"
+             : o->gpus    ? "--gpus"
+                          : "--print-job");
+    return diag_hint(d, "%s",
+                     o->host_list ? FOREIGN_HOSTS
+                     : o->gpus    ? "of a job file: --set processes.gpus_per_process=K"
+                                  : "a job file is printed by cat");
 }
 
 /* Compares what was given with what the command takes. */
@@ -363,8 +481,9 @@ static int opts_check(const struct opts *o, unsigned seen, struct diag *d)
         return 0;
     if (o->command == OPTS_NONE) {
         diag_set(d, COLLRUN_ERR_INVALID, "no job file");
-        return diag_hint(d, "collrun new DIR writes a first job, collrun JOB.yaml runs it; collrun "
-                            "--help and man collrun.yaml say more");
+        return diag_hint(d, "collrun new DIR writes a first job, collrun JOB.yaml runs it, collrun "
+                            "-n 4 -- PROGRAM runs a program without one; collrun --help and man "
+                            "collrun.yaml say more");
     }
     const struct opts_command_row *command = &opts_commands[o->command];
     for (int i = 0; i < OPTS_NOPTIONS; i++) {
@@ -375,13 +494,13 @@ static int opts_check(const struct opts *o, unsigned seen, struct diag *d)
             return diag_set(d, COLLRUN_ERR_INVALID, "collrun %s has no option %s", command->name,
                             opts_option_text(&opts_options[i], what));
     }
-    if (command->word >= OPTS_JOB_REQUIRED && !o->job) {
+    if (command->word >= OPTS_JOB_REQUIRED && !o->job && !o->program) {
         diag_set(d, COLLRUN_ERR_INVALID, "no %s", opts_word_text(command->word));
         return diag_hint(d, "usage: collrun %s", command->usage);
     }
     if (command->word == OPTS_WORD_NONE && o->job)
         return diag_set(d, COLLRUN_ERR_INVALID, "collrun %s takes no job file", command->name);
-    return 0;
+    return opts_check_program(o, d);
 }
 
 int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, struct diag *d)
@@ -393,14 +512,19 @@ int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, str
     for (argv++; argc > 0 && *argv; argv++) {
         bool dash = !only_words && **argv == '-' && (*argv)[1];
         int code = 0;
-        if (dash && strcmp(*argv, "--") == 0)
+        if (dash && strcmp(*argv, "--") == 0 && opts_takes_program(&o))
+            code = opts_read_program(&o, &argv, d);
+        else if (dash && strcmp(*argv, "--") == 0)
             only_words = true;
         else
             code = dash ? opts_read_option(&o, &argv, &seen, arena, d)
-                        : opts_read_word(&o, *argv, arena, d);
+                        : opts_read_word(&o, *argv, only_words, arena, d);
         if (code < 0)
             return code;
     }
+    /* -n overrides every --set. The job file of a program has it already. */
+    if (o.count && (!o.program || o.nsets))
+        o.sets[o.nsets++] = arena_printf(arena, "processes.count=%s", o.count);
     *out = o;
     return opts_check(&o, seen, d);
 }
@@ -424,7 +548,11 @@ void opts_help(enum opts_command command, FILE *out)
 {
     if (command != OPTS_NONE) {
         const struct opts_command_row *row = &opts_commands[command];
-        fprintf(out, "usage: collrun %s [OPTIONS]\n\n%s\n\nexamples\n", row->usage, row->help);
+        fprintf(out, "usage: collrun %s [OPTIONS]\n", row->usage);
+        if (OPTS_PROGRAMS & OPTS_FOR(command))
+            fprintf(out, "       collrun %s%s-n N [OPTIONS] -- PROGRAM [ARGUMENTS]\n",
+                    command == OPTS_RUN ? "" : row->name, command == OPTS_RUN ? "" : " ");
+        fprintf(out, "\n%s\n\nexamples\n", row->help);
         for (const char *line = row->examples; *line; line += strcspn(line, "\n") + 1)
             fprintf(out, "  $ %.*s\n", (int)strcspn(line, "\n"), line);
         fputs("\noptions\n", out);
@@ -432,11 +560,13 @@ void opts_help(enum opts_command command, FILE *out)
         return;
     }
     fputs("usage: collrun JOB.yaml [OPTIONS]\n"
+          "       collrun -n N [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
           "       collrun COMMAND [ARGUMENT] [OPTIONS]\n\n"
           "examples\n"
           "  $ collrun new first          write a first job and workload into the folder first\n"
           "  $ collrun check job.yaml     find its mistakes\n"
-          "  $ collrun job.yaml -n 8      run it with 8 ranks\n\n"
+          "  $ collrun job.yaml -n 8      run it with 8 ranks\n"
+          "  $ collrun -n 8 -- ./program  run a program without a job file\n\n"
           "commands\n",
           out);
     for (int i = 0; i < OPTS_NCOMMANDS; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line: a command, a job file, options. An error names the word that is wrong.
+ * The command line: a command, a job file or a program, options. An error names the word that is
+ * wrong.
  */
 #ifndef RUNNER_OPTS_H
 #define RUNNER_OPTS_H
@@ -30,6 +31,10 @@ struct opts {
     enum opts_command command;
     const char
         *job; /* NULL = none given; or what is there in its place: a plugin, a folder, a shell */
+    char *const *program;  /* after "--", in place of a job file; ends with NULL. NULL: none */
+    const char *count;     /* -n, as written; without a program it is the last of `sets` as well */
+    const char *host_list; /* --hosts of a program */
+    const char *gpus;      /* --gpus of a program */
     const char **sets;
     uint32_t nsets;
     /* NULL = logging.dir of the job. May contain {run_id}; relative to the working directory. */
@@ -39,7 +44,7 @@ struct opts {
     const char *trace;      /* --trace; NULL = not given */
     const char *wrap_ranks; /* --wrap: NULL = not given */
     char *const *wrap;      /* its command, which ends with NULL */
-    bool json, hosts, man, python, quiet, verbose, no_color, help, version;
+    bool json, hosts, print_job, man, python, quiet, verbose, no_color, help, version;
 };
 
 int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, struct diag *d);

@@ -10,16 +10,20 @@ const struct opts_command_row opts_commands[OPTS_NCOMMANDS] = {
     [OPTS_RUN] = {"run", "[run] JOB.yaml", "run the job", OPTS_JOB_REQUIRED,
                   "collrun job.yaml\n"
                   "collrun job.yaml -n 8 --set groups.world.backend=tcp\n"
+                  "collrun -n 8 -- python3 train.py --lr 0.1\n"
+                  "collrun -n 8 --hosts node1,node2 --gpus 1 -- python3 train.py\n"
                   "collrun job.yaml --run-dir runs/first\n"},
     [OPTS_CHECK] = {"check", "check JOB.yaml", "report every error in the job; start nothing",
                     OPTS_JOB_REQUIRED,
                     "collrun check job.yaml\n"
-                    "collrun check job.yaml --set processes.count=64\n"},
+                    "collrun check job.yaml --set processes.count=64\n"
+                    "collrun check -n 8 --hosts hosts.txt -- python3 train.py\n"},
     [OPTS_PLAN] = {"plan", "plan JOB.yaml [--hosts] [--json]",
                    "show ranks, hosts, cpus, groups and workloads; start nothing",
                    OPTS_JOB_REQUIRED,
                    "collrun plan job.yaml\n"
                    "collrun plan job.yaml --hosts\n"
+                   "collrun plan -n 8 --hosts node1,node2 -- python3 train.py\n"
                    "collrun plan job.yaml --json | jq .ranks\n"},
     [OPTS_BACKENDS] = {"backends", "backends [JOB.yaml] [--json]", "list the available backends",
                        OPTS_JOB_OPTIONAL,
@@ -67,6 +71,15 @@ const struct opts_option_row opts_options[OPTS_NOPTIONS] = {
                       .value = "N",
                       .help = "run N ranks; the same as --set processes.count=N",
                       .commands = JOBS},
+    [OPTION_HOST_LIST] = {.name = "hosts",
+                          .value = "LIST|FILE",
+                          .help =
+                              "hosts of a program: node1,node2:4,gpu[01-16], a host file, or slurm",
+                          .commands = OPTS_PROGRAMS},
+    [OPTION_GPUS] = {.name = "gpus",
+                     .value = "K",
+                     .help = "K GPUs for each rank of a program",
+                     .commands = OPTS_PROGRAMS},
     [OPTION_RUN_DIR] = {.name = "run-dir",
                         .value = "DIR",
                         .help = "write results and output to DIR",
@@ -94,6 +107,9 @@ const struct opts_option_row opts_options[OPTS_NOPTIONS] = {
     [OPTION_HOSTS] = {.name = "hosts",
                       .help = "ask the hosts where the ranks would run now",
                       .commands = FOR(OPTS_PLAN)},
+    [OPTION_PRINT_JOB] = {.name = "print-job",
+                          .help = "print the job file of a program; start nothing",
+                          .commands = OPTS_PROGRAMS},
     [OPTION_MAN] = {.name = "man",
                     .help = "print the keys as the manual page shows them",
                     .commands = FOR(OPTS_SCHEMA)},

@@ -34,10 +34,14 @@ struct opts_option_row {
     unsigned commands; /* a bit for each */
 };
 #define OPTS_FOR(command) (1u << (command))
+/* Commands that take a program in place of a job file. */
+#define OPTS_PROGRAMS (OPTS_FOR(OPTS_RUN) | OPTS_FOR(OPTS_CHECK) | OPTS_FOR(OPTS_PLAN))
 
 enum opts_option {
     OPTION_SET,
     OPTION_COUNT,
+    OPTION_HOST_LIST,
+    OPTION_GPUS,
     OPTION_RUN_DIR,
     OPTION_TRACE,
     OPTION_OUTPUT,
@@ -45,6 +49,7 @@ enum opts_option {
     OPTION_WRAP,
     OPTION_JSON,
     OPTION_HOSTS,
+    OPTION_PRINT_JOB,
     OPTION_MAN,
     OPTION_PYTHON,
     OPTION_QUIET,

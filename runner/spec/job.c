@@ -51,11 +51,12 @@ static const char *job_utf8(struct arena *arena, const char *s)
     return out;
 }
 
-static void job_set_name(struct job *job, struct arena *arena)
+static void job_set_name(struct job *job, const char *by_default, struct arena *arena)
 {
     if (job->name.v)
         return;
-    const char *name = job_strip(arena, job_base_name(job->file), ".yaml");
+    const char *file = by_default ? by_default : job->file;
+    const char *name = job_strip(arena, job_base_name(file), ".yaml");
     job->name.v = job_utf8(arena, job_strip(arena, name, ".yml"));
 }
 
@@ -307,9 +308,10 @@ static int job_fail(struct diag_list *diags, const struct diag *d)
     return d->code;
 }
 
+/* Returns the folder of a file; without one, the working directory. */
 static const char *job_folder(const char *file, struct arena *arena)
 {
-    char *real = realpath(file, NULL);
+    char *real = file ? realpath(file, NULL) : NULL;
     const bool folder = real != NULL;
     if (!real) /* a pipe */
         real = realpath(".", NULL);
@@ -322,33 +324,36 @@ static const char *job_folder(const char *file, struct arena *arena)
     return dir;
 }
 
-static int job_read_tree(struct job *job, const char *const *sets, uint32_t nsets,
-                         struct arena *arena, struct node **root, struct diag_list *diags)
+static int job_read_tree(struct job *job, const struct job_request *request, struct arena *arena,
+                         struct node **root, struct diag_list *diags)
 {
     struct diag d;
     struct source *source;
-    if (source_read(&job->sources, arena, job->file, "job file", &source, &d) < 0)
+    if (request->text)
+        source = source_add(&job->sources, arena, job->file, request->text, strlen(request->text));
+    else if (source_read(&job->sources, arena, job->file, "job file", &source, &d) < 0)
         return job_fail(diags, &d);
     int code = yaml_read(source, NULL, arena, root, diags);
-    for (uint32_t i = 0; i < nsets && code == 0; i++)
-        set_apply(root, sets[i], i + 1, &job->sources, arena, diags);
+    for (uint32_t i = 0; i < request->nsets && code == 0; i++)
+        set_apply(root, request->sets[i], i + 1, &job->sources, arena, diags);
     return code;
 }
 
-int job_read(struct job *job, const char *file, const char *const *sets, uint32_t nsets,
-             struct arena *arena, struct diag_list *diags)
+int job_read(struct job *job, const struct job_request *request, struct arena *arena,
+             struct diag_list *diags)
 {
-    *job = (struct job){.file = file};
+    *job = (struct job){.file = request->file};
     uint32_t before = diag_list_count(diags);
     struct node *root = NULL;
-    int code = job_read_tree(job, sets, nsets, arena, &root, diags);
+    int code = job_read_tree(job, request, arena, &root, diags);
     if (code < 0)
         return code;
+    job->written = root;
     root = job_add_world(root, arena);
     job->tree = root;
     walk_read(&schema_job, root, job, arena, diags);
-    job->dir = job_folder(file, arena);
-    job_set_name(job, arena);
+    job->dir = job_folder(request->text ? NULL : job->file, arena);
+    job_set_name(job, request->name, arena);
     for (uint32_t i = 0; i < job->nworkloads; i++)
         job_name_workload(job, i, arena);
     for (uint32_t i = 0; i < job->ngroups; i++)

@@ -303,8 +303,9 @@ struct job {
     const char *file; /* as given on the command line */
     const char *dir;  /* the absolute folder of the file; relative paths start there */
     struct source *sources;
-    const struct node *tree; /* of the file, after every --set, with the implicit group */
-    bool complete;           /* every part has been read, with or without errors: see job_read */
+    const struct node *tree;    /* of the file, after every --set, with the implicit group */
+    const struct node *written; /* the same without that group */
+    bool complete;              /* every part has been read, with or without errors: see job_read */
     struct job_num version;
     struct job_str name;
     struct job_hosts hosts;
@@ -328,13 +329,23 @@ struct job {
     struct job_record record;
 };
 
-/* Reads `file`, applies the `nsets` strings "path=value" of --set, and makes all checks that need
- * no plugin. Everything is allocated in `arena`; `job->sources` is valid even on failure. 0, or a
- * negative code with the errors in `diags`. A job with errors must not be run; if it is `complete`,
- * it can still be planned to find the errors that only plugins can report: a refused value has its
- * default, a missing one without default is NULL or 0. */
-int job_read(struct job *job, const char *file, const char *const *sets, uint32_t nsets,
-             struct arena *arena, struct diag_list *diags);
+/* What to read. */
+struct job_request {
+    const char *file;
+    const char *text; /* of the file; NULL: it is read. A text without a file has its paths in the
+                         working directory */
+    const char *name; /* the default of the job's name; NULL: that of the file */
+    const char *const *sets; /* "path=value" of --set */
+    uint32_t nsets;
+};
+
+/* Reads a job, applies --set, and makes all checks that need no plugin. Everything is allocated in
+ * `arena`; `job->sources` is valid even on failure. 0, or a negative code with the errors in
+ * `diags`. A job with errors must not be run; if it is `complete`, it can still be planned to find
+ * the errors that only plugins can report: a refused value has its default, a missing one without
+ * default is NULL or 0. */
+int job_read(struct job *job, const struct job_request *request, struct arena *arena,
+             struct diag_list *diags);
 
 /* True if a rank is in a set that has passed job_read. */
 bool job_ranks_has(const struct job_ranks *ranks, uint32_t rank);

@@ -7,6 +7,7 @@
 
 #include "base/parse.h"
 #include "base/template.h"
+#include "spec/emit.h"
 #include "spec/node.h"
 #include "spec/path.h"
 #include "spec/schema.h"
@@ -16,9 +17,6 @@
 #include <string.h>
 
 /* ---- values ---- */
-
-/* The dollar sign of a ${env:NAME} that stands for a secret. */
-#define SECRET_DOLLAR '\x1a'
 
 struct resolver {
     const char *dir; /* the folder of relative paths */
@@ -59,7 +57,7 @@ static json_t *resolved_scalar(const struct resolver *r, const struct schema_typ
         return json_boolean(yes);
     json_t *text = resolved_text(r, type, node->text);
     if (type->may_be_secret)
-        secrets_mask(text, r->secrets, SECRET_DOLLAR);
+        secrets_mask(text, r->secrets, EMIT_SECRET_DOLLAR);
     return text;
 }
 
@@ -131,43 +129,19 @@ static json_t *resolved_value(const struct resolver *r, const struct schema_type
 
 /* ---- as YAML ---- */
 
-/* Quoted unless all characters are plain in YAML. A dollar sign is doubled, so that reading the
- * file replaces nothing but secrets. */
-static void resolved_put_text(const char *text, FILE *out)
-{
-    static const char bare[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.+/-";
-    struct node plain = {.kind = NODE_SCALAR, .plain = true, .text = text};
-    if (!node_is_null(&plain) && !text[strspn(text, bare)] && text[0] != '-') {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
-    for (const char *p = text; *p; p++) {
-        unsigned char c = (unsigned char)*p;
-        if (c == SECRET_DOLLAR && strncmp(p + 1, "{env:", 5) == 0)
-            fputc('$', out);
-        else if (c < 0x20 || c == 0x7f)
-            fprintf(out, "\\x%02x", c);
-        else
-            fprintf(out, "%s%c", c == '$' ? "$" : c == '"' || c == '\\' ? "\\" : "", c);
-    }
-    fputc('"', out);
-}
-
 static void resolved_put_flow(const json_t *v, FILE *out)
 {
     const char *key, *comma = "";
     json_t *item;
     size_t i;
     if (json_is_string(v)) {
-        resolved_put_text(json_string_value(v), out);
+        emit_text(json_string_value(v), true, out);
     } else if (json_is_object(v)) {
         fputc('{', out);
         json_object_foreach((json_t *)(uintptr_t)v, key, item)
         {
             fputs(comma, out);
-            resolved_put_text(key, out);
+            emit_text(key, true, out);
             fputs(": ", out);
             resolved_put_flow(item, out);
             comma = ", ";
@@ -191,7 +165,7 @@ static void resolved_put_member(const char *name, json_t *value, FILE *out)
 {
     fputs(name ? "  " : "  - ", out);
     if (name) {
-        resolved_put_text(name, out);
+        emit_text(name, true, out);
         fputs(": ", out);
     }
     resolved_put_flow(value, out);
@@ -240,7 +214,7 @@ static void resolved_commands(const struct job *job, const char *const *programs
         if (!programs[i])
             continue;
         json_t *program = json_string(programs[i]);
-        secrets_mask(program, &job->env.secrets, SECRET_DOLLAR);
+        secrets_mask(program, &job->env.secrets, EMIT_SECRET_DOLLAR);
         json_array_set_new(json_object_get(workload, "command"), 0, program);
         if (!from_host)
             json_object_set_new(workload, "workdir",

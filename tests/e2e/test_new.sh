@@ -111,6 +111,9 @@ is "bash: run directories" "$(complete_words collrun diag '')" "runs "
 is "bash: shells" "$(complete_words collrun completion z)" "zsh "
 is "bash: names of plugins after describe" "$(complete_words "$COLLRUN" describe sh)$(complete_words "$COLLRUN" describe al)" "shm allreduce "
 is "bash: keys after --set" "$(complete_words "$COLLRUN" x.yaml --set network.)" "network.interface= network.ports= "
+touch prog
+is "bash: a program after --" "$(complete_words collrun -n 4 -- mktem) $(complete_words collrun plan -n 4 -- cat pro)" "mktemp  prog "
+is "bash: --hosts of plan is offered once" "$(complete_words collrun plan --ho)" "--hosts "
 is "the keys are those of the schema" "$("$COLLRUN" completion keys | grep -xE 'groups.world.backend=|workloads\[0\].plugin=|timeouts.warn.signal=' | wc -l)" 3
 every=$("$COLLRUN" --help | sed -n 's/^  \[*\([a-z][a-z]*\)\]* .*/\1/p' | tr '\n' ' ')
 is "bash: the commands of --help" "$(complete_words collrun '' | sed 's/runs .*//')" "$every"
@@ -180,8 +183,11 @@ for shell in zsh fish; do
     for command in diag top report; do is "$shell: run directories after $command" "$(in_$shell "collrun $command " | sed 's|/||')" "runs "; done
     is "$shell: shells" "$(in_$shell 'collrun completion z')" "zsh "
     is "$shell: names of plugins after describe" "$(in_$shell 'collrun describe sh')$(in_$shell 'collrun describe al')" "shm allreduce "
+    is "$shell: a program after --" "$(in_$shell 'collrun -n 4 -- mktem')" "mktemp "
+    is "$shell: a file after the program" "$(in_$shell 'collrun -n 4 -- cat pro')" "prog "
     is "$shell: keys after --set" "$(in_$shell 'collrun x.yaml --set network.')" "network.interface= network.ports= "
 done
+rm prog
 run completion tcsh
 is "another shell: 2" "$code" 2
 like "... which ones are known" "$(err)" 'known: bash, zsh, fish'

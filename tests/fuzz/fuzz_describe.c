@@ -58,7 +58,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     diag_list_init(&diags);
     arena_init(&job_arena);
     must((nowhere = fopen("/dev/null", "we")) != NULL, "there is /dev/null");
-    int code = job_read(&job, path, NULL, 0, &job_arena, &diags);
+    int code = job_read(&job, &(struct job_request){.file = path}, &job_arena, &diags);
     report_init(&report, stderr, true, job.sources);
     report_diags(&report, &diags);
     must(code == 0, "the job is good");

@@ -158,7 +158,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     const char *set = find_set(data, size, &arena);
-    int code = job_read(&job, path, &set, set != NULL, &arena, &diags);
+    int code =
+        job_read(&job, &(struct job_request){.file = path, .sets = &set, .nsets = set != NULL},
+                 &arena, &diags);
     close(fd);
     must((code == 0) == (diag_list_count(&diags) == 0),
          "a refusal comes with an error, an error with a refusal");

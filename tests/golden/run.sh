@@ -137,7 +137,39 @@ try cli/backend-option good-smallest.yaml --backend=gloo
 try cli/torchrun-option good-smallest.yaml --nproc-per-node=2
 try cli/srun-option good-smallest.yaml --time 10m
 try cli/home-option good-smallest.yaml --run-dir=~me/runs
+try cli/np-option good-smallest.yaml -ppn 2
+try cli/nnodes-option -n 2 --nnodes=2 -- true
+try cli/variable-option -n 2 -x NAME -- true
+try cli/hostfile-option -n 2 --hostfile hosts.txt -- true
+try cli/oversubscribe-option -n 2 --oversubscribe -- true
 try cli/two-jobs check good-smallest.yaml ../hosts/good-hosts.yaml
+
+# A program in place of a job file.
+try program/print --print-job -n 8 -- python3 train.py --lr 0.1
+try program/print-all -n 8 --hosts 'node1,node2:4,gpu[01-03,7]:2,fe80::1' --gpus 1 --set timeouts.run=1h --print-job -- \
+    ./train.sh '' 12 null '$HOME' '{rank}' 'a "b" \c' "$(printf 'line\n\001\302\205')" --gpus -- -n
+try program/print-file -n 2 --hosts ../program/hosts.txt --print-job -- true
+try program/plan plan -n 4 --hosts node1:2,node2:2 -- sh train.sh
+try program/plan-slots plan -n 4 --hosts node1:2,node2 -- sh train.sh
+try program/check check -n 4 -- sh train.sh
+try program/check-errors check -n two --gpus -1 --hosts a,,b, -- sh
+try program/set -n 2 --set processes.count=3 --print-job -- sh
+try program/set-count --set 'processes={count: 3}' --print-job -- sh
+try program/slurm -n 2 --hosts slurm -- sh
+try program/no-file check -n 2 -- ./no-such-program
+try program/no-host-file check -n 2 --hosts ./no-such-file -- sh
+try program/no-count -- python3 train.py
+try program/no-program -n 2 --
+try program/no-wrap -n 2 --wrap 0 -- -- true
+try program/not-utf8 -n 2 -- echo "$(printf '\377')"
+try program/without-dashes -n 2 "$prefix/bin/collrun"
+try program/after-job good-smallest.yaml -- sh
+try program/hosts-of-job good-smallest.yaml --hosts node1
+try program/gpus-of-job check good-smallest.yaml --gpus 1
+try program/print-of-job good-smallest.yaml --print-job
+folder=program
+try program/print-file-here -n 2 --hosts hosts.txt --print-job -- true
+folder=plan
 try cli/doctor doctor missing.yaml
 try cli/diag diag some-run
 mkdir -p "$work/empty" "$work/good" && echo '{}' >"$work/good/result.json"

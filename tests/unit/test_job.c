@@ -200,7 +200,8 @@ static int read_job(struct reading *r, const char *text)
     int fd = memfd_create("job", MFD_CLOEXEC);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int code = job_read(&r->job, arena_strdup(&r->arena, path), NULL, 0, &r->arena, &r->diags);
+    int code = job_read(&r->job, &(struct job_request){.file = arena_strdup(&r->arena, path)},
+                        &r->arena, &r->diags);
     close(fd);
     return code;
 }

@@ -84,7 +84,8 @@ static bool plan(struct planning *p, const char *text)
     int fd = memfd_create("job", MFD_CLOEXEC);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    job_read(&p->job, arena_strdup(&p->arena, path), NULL, 0, &p->arena, &p->diags);
+    job_read(&p->job, &(struct job_request){.file = arena_strdup(&p->arena, path)}, &p->arena,
+             &p->diags);
     close(fd);
     if (p->job.complete)
         plan_make(&p->job, &p->in, &p->arena, &p->desc, &p->diags);

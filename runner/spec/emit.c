@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values as YAML. Quotes are double, since only these can hold every character: control characters
+ * and what YAML does not allow in a file are escaped.
+ */
+#include "spec/emit.h"
+
+#include "base/parse.h"
+#include "base/quote.h"
+
+#include <string.h>
+
+/* ---- scalars ---- */
+
+/* True for what source.c refuses in a file, and for line breaks. */
+static bool emit_needs_escape(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff ||
+           c == 0xfffe || c == 0xffff;
+}
+
+static void emit_character(const char *at, size_t len, FILE *out)
+{
+    const uint32_t c = utf8_code(at, len);
+    if (c == '\n')
+        fputs("\\n", out);
+    else if (emit_needs_escape(c))
+        fprintf(out, c <= 0xff ? "\\x%02x" : "\\u%04x", c);
+    else if (c == '"' || c == '\\')
+        fprintf(out, "\\%c", (int)c);
+    else
+        fwrite(at, 1, len, out);
+}
+
+static void emit_quoted(const char *text, bool secrets, bool dollars, FILE *out)
+{
+    fputc('"', out);
+    for (size_t left = strlen(text), n; left; text += n, left -= n) {
+        n = utf8_len(text, left) ? utf8_len(text, left) : 1;
+        if (secrets && *text == EMIT_SECRET_DOLLAR && strncmp(text + 1, "{env:", 5) == 0)
+            fputc('$', out);
+        else if (*text == '$')
+            fputs(dollars ? "$$" : "$", out);
+        else
+            emit_character(text, n, out);
+    }
+    fputc('"', out);
+}
+
+static bool emit_is_bare(const char *text)
+{
+    static const char bare[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.+/-";
+    const struct node plain = {.kind = NODE_SCALAR, .plain = true, .text = text};
+    return !node_is_null(&plain) && !text[strspn(text, bare)] && text[0] != '-';
+}
+
+void emit_text(const char *text, bool secrets, FILE *out)
+{
+    if (emit_is_bare(text))
+        fputs(text, out);
+    else
+        emit_quoted(text, secrets, true, out);
+}
+
+/* ---- trees ---- */
+
+static void emit_scalar(const struct node *node, FILE *out)
+{
+    double number;
+    bool flag;
+    const bool typed =
+        parse_float(node->text, &number, NULL) == 0 || parse_bool(node->text, &flag, NULL) == 0;
+    if (node->written)
+        emit_quoted(node->written, false, false, out);
+    else if (node_is_null(node))
+        fputs("null", out);
+    else if (typed && node->plain)
+        fputs(node->text, out); /* a string that looks like a number keeps its quotes */
+    else if (typed)
+        emit_quoted(node->text, false, true, out);
+    else
+        emit_text(node->text, false, out);
+}
+
+static void emit_flow(const struct node *node, FILE *out)
+{
+    if (node->kind == NODE_SCALAR) {
+        emit_scalar(node, out);
+        return;
+    }
+    const bool map = node->kind == NODE_MAP;
+    fputc(map ? '{' : '[', out);
+    for (uint32_t i = 0; i < node->n; i++) {
+        fputs(i ? ", " : "", out);
+        if (map) {
+            emit_text(node->entries[i].key, false, out);
+            fputs(": ", out);
+        }
+        emit_flow(map ? node->entries[i].value : node->items[i], out);
+    }
+    fputc(map ? '}' : ']', out);
+}
+
+void emit_tree(const struct node *root, FILE *out)
+{
+    for (uint32_t i = 0; i < root->n; i++) {
+        const struct node *value = root->entries[i].value;
+        const bool list = value->kind == NODE_LIST && value->n;
+        emit_text(root->entries[i].key, false, out);
+        fputs(list ? ":\n" : ": ", out);
+        for (uint32_t k = 0; list && k < value->n; k++) {
+            fputs("  - ", out);
+            emit_flow(value->items[k], out);
+            fputc('\n', out);
+        }
+        if (!list) {
+            emit_flow(value, out);
+            fputc('\n', out);
+        }
+    }
+}
