@@ -132,7 +132,7 @@ void request_renew(const struct route *route, struct collrun_request *r, uint64_
     r->starter = thread_context;
     r->nrecord = 1;
     r->renewed = true;
-    r->deferred = r->started = r->expired = r->queued = false;
+    r->deferred = r->queued = false;
     r->withdrawal = PQ_WITHDRAWAL_NONE;
     r->handle = NULL;
     r->batch = (struct p2p_batch){0};

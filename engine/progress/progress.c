@@ -35,6 +35,7 @@ static void progress_finish(struct collrun_request *r, int status)
     status = progress_end(r, status);
     pthread_mutex_lock(&pq->lock);
     pq_remove_unfinished(r);
+    request_move(r, REQUEST_OUTSIDE);
     atomic_store_explicit(&r->status, status, memory_order_release);
     if (pq->waiters.sleeping)
         pthread_cond_broadcast(&pq->changed);
@@ -74,6 +75,7 @@ static struct collrun_request *progress_pop(struct pq_requests *q)
     if (!q->queue)
         q->queue_end = &q->queue;
     r->next = NULL;
+    request_move(r, REQUEST_TAKEN);
     pq_count_queued(q, -1);
     return r;
 }
@@ -124,6 +126,7 @@ static void progress_push_front(struct progress_queue *pq, struct collrun_reques
 {
     struct pq_requests *q = &pq->requests;
     pthread_mutex_lock(&pq->lock);
+    request_move(r, REQUEST_QUEUED);
     r->next = q->queue;
     if (!q->queue)
         q->queue_end = &r->next;
@@ -147,6 +150,7 @@ static struct collrun_request *progress_dequeue_message(struct progress_queue *p
         if (!r->next)
             pq->requests.queue_end = p;
         r->next = NULL;
+        request_move(r, REQUEST_TAKEN);
         pq_count_queued(&pq->requests, -1);
     } else {
         r = NULL;
@@ -255,6 +259,8 @@ static struct p2p *progress_p2p(const struct progress_queue *pq, const struct co
 void progress_add_in_flight(struct progress_queue *pq, struct collrun_request *r)
 {
     struct collrun_request **end = &pq->requests.in_flight;
+    pq_assert_owner(pq);
+    request_move(r, REQUEST_IN_FLIGHT);
     while (*end)
         end = &(*end)->next;
     *end = r;
@@ -279,8 +285,7 @@ bool progress_start(struct progress_queue *pq, struct collrun_request *r)
         progress_push_front(pq, r);
         return false;
     }
-    r->started = rc == COLLRUN_OK;
-    if (!r->started) {
+    if (rc != COLLRUN_OK) {
         progress_finish(r, rc);
         return true;
     }
@@ -328,9 +333,10 @@ static bool progress_test(struct progress_queue *pq, struct collrun_request **li
     }
     /* A backend that keeps no deadlines, or does not know that the group has failed (a copy of
      * another request has), is aborted; its request then ends as any other. */
-    if (!r->expired && (progress_failure(pq) ||
-                        standstill_expired(now_coarse_ns(), &r->stopped_ns, &r->deadline_ns))) {
-        r->expired = true;
+    if (r->state != REQUEST_EXPIRED &&
+        (progress_failure(pq) ||
+         standstill_expired(now_coarse_ns(), &r->stopped_ns, &r->deadline_ns))) {
+        request_move(r, REQUEST_EXPIRED);
         pq->config.ops->expired(r);
     }
     return false;

@@ -50,10 +50,9 @@ void pq_admit(struct progress_queue *pq)
 
 bool pq_own(struct progress_queue *pq)
 {
-    int owner = PQ_FREE;
+    pq_assert_locked(pq);
     pq_admit(pq);
-    bool owned = atomic_compare_exchange_strong_explicit(
-        &pq->owner, &owner, PQ_OWNED, memory_order_acquire, memory_order_relaxed);
+    bool owned = pq_take(pq, PQ_OWNED);
     pq->worker.nrounds++;
     if (!owned)
         pq_wake_owner(pq);
@@ -81,8 +80,9 @@ void pq_hand_over(struct progress_queue *pq)
 
 void pq_disown(struct progress_queue *pq)
 {
+    pq_assert_locked(pq);
     pq_calm(pq);
-    atomic_store_explicit(&pq->owner, PQ_FREE, memory_order_release);
+    pq_give_back(pq);
     pq_hand_over(pq);
 }
 

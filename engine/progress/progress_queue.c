@@ -281,7 +281,8 @@ int pq_order_stream(struct collrun_request *r, uint32_t device, void *stream)
             pq_sleep(pq, &round);
             continue;
         }
-        if (r->started && (rc = pq_order_in_flight(pq, r, device, stream)) != COLLRUN_AGAIN)
+        if (r->state >= REQUEST_IN_FLIGHT &&
+            (rc = pq_order_in_flight(pq, r, device, stream)) != COLLRUN_AGAIN)
             break;
         pq_wait_round(pq, &args, &round);
     }
@@ -341,6 +342,7 @@ static bool pq_start_messages(struct progress_queue *pq, struct collrun_request 
     bool first = pq->config.p2p && request_is_message(r) && !pq->requests.queue;
     if (!first || pq_owner_of(pq) != PQ_FREE || !pq_own(pq))
         return false;
+    request_move(r, REQUEST_TAKEN);
     pthread_mutex_unlock(&pq->lock);
     progress_start(pq, r);
     /* What has arrived is answered now, not when a thread waits. */
@@ -387,9 +389,9 @@ void pq_adopt(struct progress_queue *pq, struct collrun_request *r)
 {
     r->pq = pq;
     r->next = NULL;
-    r->needs_exec = r->expired = false;
+    r->needs_exec = false;
+    r->state = REQUEST_TAKEN; /* by this thread, which has begun its messages */
     r->withdrawal = PQ_WITHDRAWAL_NONE;
-    r->started = true;
     r->deadline_ns = UINT64_MAX; /* p2p keeps it */
     r->listed = false;
     atomic_init(&r->status, COLLRUN_AGAIN);
@@ -464,6 +466,7 @@ int pq_withdraw(struct collrun_request *r)
     int rc = pq_unqueue(pq, r) ? COLLRUN_OK : pq_withdraw_started(pq, r);
     if (rc == COLLRUN_OK) {
         pq_remove_unfinished(r);
+        request_move(r, REQUEST_OUTSIDE);
         atomic_store_explicit(&r->status, COLLRUN_OK, memory_order_release);
     }
     pthread_mutex_unlock(&pq->lock);
@@ -521,6 +524,7 @@ static bool pq_take_back(struct collrun_request *r)
     if (!atomic_load(&pq->contended) ||
         !atomic_compare_exchange_strong(&pq->requests.deferred, &deferred, NULL))
         return false;
+    request_move(r, REQUEST_OUTSIDE);
     atomic_fetch_sub_explicit(&pq->pending, 1, memory_order_relaxed);
     return true;
 }
@@ -535,7 +539,9 @@ bool pq_defer(struct collrun_request *r)
     r->next = NULL;
     r->submit = pq_number_submit(pq);
     atomic_fetch_add_explicit(&pq->pending, 1, memory_order_relaxed);
+    request_move(r, REQUEST_DEFERRED);
     if (!atomic_compare_exchange_strong(&pq->requests.deferred, &none, r)) {
+        request_move(r, REQUEST_OUTSIDE);
         atomic_fetch_sub_explicit(&pq->pending, 1, memory_order_relaxed);
         return false; /* another thread was faster */
     }
@@ -553,15 +559,14 @@ bool pq_enter_deferred(struct collrun_request *r)
 {
     struct progress_queue *pq = r->pq;
     struct collrun_request *deferred = r;
-    int owner = PQ_FREE;
     if (atomic_load_explicit(&pq->requests.deferred, memory_order_relaxed) != r ||
-        atomic_load_explicit(&pq->contended, memory_order_relaxed) ||
-        !atomic_compare_exchange_strong_explicit(&pq->owner, &owner, PQ_DIRECT,
-                                                 memory_order_seq_cst, memory_order_relaxed))
+        atomic_load_explicit(&pq->contended, memory_order_relaxed) || !pq_take(pq, PQ_DIRECT))
         return false;
     if (!atomic_load(&pq->contended) &&
-        atomic_compare_exchange_strong(&pq->requests.deferred, &deferred, NULL))
+        atomic_compare_exchange_strong(&pq->requests.deferred, &deferred, NULL)) {
+        request_move(r, REQUEST_TAKEN);
         return true;
+    }
     pq_leave_direct(pq);
     return false;
 }
@@ -573,6 +578,7 @@ void pq_leave_deferred(struct collrun_request *r, int status)
         pq_adopt(pq, r);
     } else {
         pq_leave_direct(pq);
+        request_move(r, REQUEST_OUTSIDE);
         atomic_store_explicit(&r->status, status, memory_order_release);
     }
     atomic_fetch_sub_explicit(&pq->pending, 1, memory_order_release);

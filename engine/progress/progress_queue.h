@@ -33,7 +33,9 @@
 #include "progress/msg_count.h"
 #include "progress/p2p.h"
 
+#include <assert.h>
 #include <collrun/backend.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -44,7 +46,30 @@ struct collrun_group;
 struct progress_queue;
 struct stream_events;
 
-/* A thread wants to withdraw a request, and another one owns the queue: the owner does it. */
+/* Where a request is. It is moved by the owner of the queue, by a thread that has the lock, or, if
+ * it is deferred, by the thread that puts it there or takes it out. The transitions, and by what:
+ *
+ *   from     to  DEFERRED  QUEUED        TAKEN              IN_FLIGHT  EXPIRED   OUTSIDE
+ *   OUTSIDE      pq_defer  pq_submit     pq_submit
+ *   DEFERRED               pq_admit      pq_enter_deferred                       pq_defer
+ *   QUEUED                               progress_dequeue                        withdrawn
+ *   TAKEN                  cannot start                     started              finished
+ *   IN_FLIGHT                                                          too late  either
+ *   EXPIRED                                                                      either
+ */
+enum request_state {
+    REQUEST_OUTSIDE,   /* the queue does not have it: it is new, finished, or a spare */
+    REQUEST_DEFERRED,  /* in requests.deferred */
+    REQUEST_QUEUED,    /* in requests.queue */
+    REQUEST_TAKEN,     /* a thread starts or executes it */
+    REQUEST_IN_FLIGHT, /* in requests.in_flight: `handle` or `batch` is valid */
+    REQUEST_EXPIRED    /* there too, and ops->expired has been called */
+};
+
+/* A thread wants to withdraw a request, and another one owns the queue: the owner does it.
+ *
+ *   NONE --pq_withdraw--> WANTED --the owner begins--> BEGUN --it is done--> NONE
+ *                         WANTED --the request is finished, or the queue is free--> NONE */
 enum pq_withdrawal { PQ_WITHDRAWAL_NONE, PQ_WITHDRAWAL_WANTED, PQ_WITHDRAWAL_BEGUN };
 
 struct collrun_request {
@@ -87,8 +112,7 @@ struct collrun_request {
     bool needs_exec;   /* the backend cannot start it */
     enum pq_withdrawal withdrawal; /* under the lock */
     int withdrawn;                 /* the owner's result */
-    bool started;                  /* `handle` is valid until it is finished */
-    bool expired;                  /* ops->expired has been called */
+    enum request_state state;      /* request_move */
     void *handle;                  /* the backend's request; */
     struct p2p_batch batch;        /* or the messages that the engine matches */
     uint64_t submit;               /* its number among the requests of the queue */
@@ -98,6 +122,25 @@ struct collrun_request {
     struct collrun_request *next;
     struct collrun_request *later, **link; /* in `unfinished`: the next, and the pointer to this */
 };
+
+static inline bool request_may_move(enum request_state from, enum request_state to)
+{
+    static const unsigned next[] = {
+        [REQUEST_OUTSIDE] = 1u << REQUEST_DEFERRED | 1u << REQUEST_QUEUED | 1u << REQUEST_TAKEN,
+        [REQUEST_DEFERRED] = 1u << REQUEST_QUEUED | 1u << REQUEST_TAKEN | 1u << REQUEST_OUTSIDE,
+        [REQUEST_QUEUED] = 1u << REQUEST_TAKEN | 1u << REQUEST_OUTSIDE,
+        [REQUEST_TAKEN] = 1u << REQUEST_IN_FLIGHT | 1u << REQUEST_QUEUED | 1u << REQUEST_OUTSIDE,
+        [REQUEST_IN_FLIGHT] = 1u << REQUEST_EXPIRED | 1u << REQUEST_OUTSIDE,
+        [REQUEST_EXPIRED] = 1u << REQUEST_OUTSIDE,
+    };
+    return next[from] >> to & 1u;
+}
+
+static inline void request_move(struct collrun_request *r, enum request_state to)
+{
+    assert(request_may_move(r->state, to));
+    r->state = to;
+}
 
 /* What the creator of a queue supplies. Called by the owner of the queue, without its lock. */
 struct pq_ops {
@@ -176,9 +219,15 @@ struct pq_worker {
     uint64_t nrounds; /* how often a thread has owned the queue */
 };
 
-/* The thread that may call the backend. PQ_OWNED is released under the lock, and wakes those that
- * sleep; PQ_DIRECT is released without it, so others have to look again. A relaxed load under the
- * lock is therefore exact about PQ_OWNED, and only a hint about the other two. */
+/* The thread that may call the backend.
+ *
+ *   FREE --pq_own--> OWNED --pq_disown--> FREE                                    under the lock
+ *   FREE --pq_enter_direct, pq_enter_deferred--> DIRECT --pq_leave_...--> FREE    without it
+ *                                                DIRECT --pq_adopt--> FREE        under the lock
+ *
+ * The release of PQ_OWNED wakes those that sleep; after that of PQ_DIRECT others have to look
+ * again. A relaxed load under the lock is therefore exact about PQ_OWNED, and only a hint about the
+ * other two. */
 enum pq_owner { PQ_FREE, PQ_OWNED, PQ_DIRECT };
 
 struct progress_queue {
@@ -191,8 +240,11 @@ struct progress_queue {
      * idle without the lock. */
     atomic_uint pending;
     /* enum pq_owner. The backend's handle and `requests.in_flight` are the owner's: acquired with
-     * it, and released with PQ_FREE. */
+     * it, and released with PQ_FREE. Changed by pq_take and pq_give_back alone. */
     atomic_int owner;
+#ifndef NDEBUG
+    pthread_t owner_thread; /* while it is not PQ_FREE */
+#endif
     /* A thread has found another one directly inside, not long ago. A hint: the one inside soon
      * sees it, and the other looks again until then. pq_evict needs more, and says what. */
     atomic_bool contended;
@@ -257,6 +309,40 @@ void pq_let_go(struct progress_queue *pq);
 void pq_acquire(struct progress_queue *pq);
 void pq_release(struct progress_queue *pq);
 
+/* What the comment "locked" claims: a thread has the lock. */
+static inline void pq_assert_locked(struct progress_queue *pq)
+{
+    (void)pq;
+    assert(pthread_mutex_trylock(&pq->lock) == EBUSY);
+}
+
+/* This thread owns the queue, or is directly inside. */
+static inline void pq_assert_owner(const struct progress_queue *pq)
+{
+    (void)pq;
+    assert(atomic_load_explicit(&pq->owner, memory_order_relaxed) != PQ_FREE);
+    assert(pthread_equal(pq->owner_thread, pthread_self()));
+}
+
+/* False: another thread is inside. Sequentially consistent, in one order with pq_evict. */
+static inline bool pq_take(struct progress_queue *pq, enum pq_owner as)
+{
+    int owner = PQ_FREE;
+    const bool taken = atomic_compare_exchange_strong_explicit(
+        &pq->owner, &owner, as, memory_order_seq_cst, memory_order_relaxed);
+#ifndef NDEBUG
+    if (taken)
+        pq->owner_thread = pthread_self();
+#endif
+    return taken;
+}
+
+static inline void pq_give_back(struct progress_queue *pq)
+{
+    pq_assert_owner(pq);
+    atomic_store_explicit(&pq->owner, PQ_FREE, memory_order_release);
+}
+
 static inline bool pq_queue_is_empty(const struct progress_queue *pq)
 {
     return atomic_load_explicit(&pq->requests.nqueued, memory_order_acquire) == 0;
@@ -274,6 +360,8 @@ static inline uint64_t pq_number_submit(struct progress_queue *pq)
 static inline void pq_append(struct progress_queue *pq, struct collrun_request *r)
 {
     struct pq_requests *q = &pq->requests;
+    pq_assert_locked(pq);
+    request_move(r, REQUEST_QUEUED);
     *q->queue_end = r;
     q->queue_end = &r->next;
 }
@@ -292,16 +380,14 @@ static inline bool pq_is_idle(const struct progress_queue *pq)
 
 static inline void pq_leave_direct(struct progress_queue *pq)
 {
-    atomic_store_explicit(&pq->owner, PQ_FREE, memory_order_release);
+    pq_give_back(pq);
 }
 
 /* True: this thread is directly inside, until pq_leave_direct or pq_adopt. */
 static inline bool pq_enter_direct(struct progress_queue *pq)
 {
-    int owner = PQ_FREE;
     if (!pq_is_idle(pq) || atomic_load_explicit(&pq->contended, memory_order_relaxed) ||
-        !atomic_compare_exchange_strong_explicit(&pq->owner, &owner, PQ_DIRECT,
-                                                 memory_order_seq_cst, memory_order_relaxed))
+        !pq_take(pq, PQ_DIRECT))
         return false;
     if (!atomic_load(&pq->contended))
         return true;

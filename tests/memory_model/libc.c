@@ -6,6 +6,7 @@
 
 #include "memory_model/inside.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -87,6 +88,15 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
         model_yield();
     }
     return 0;
+}
+
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex)
+{
+    uint64_t free = 0;
+    return !model_watching ||
+                   model_compare_exchange(mutex, 4, &free, 1, MODEL_ACQUIRE, MODEL_RELAXED)
+               ? 0
+               : EBUSY;
 }
 
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)

@@ -22,7 +22,7 @@ few_steps=(-DSTEP_DEPTH=16u -DSTEP_DEPTH_OVERSUBSCRIBED=16u -DSLOT_COUNT=8u -DSL
     -DEAGER_BLOCKS=2u)
 unwatched=(-O2 -fno-builtin -fno-tree-loop-distribute-patterns)
 wrapped=-Wl
-for name in memcpy memset snprintf clock_gettime sched_yield sched_getcpu syscall mmap munmap madvise pthread_mutex_lock pthread_mutex_unlock; do wrapped+=,--wrap=$name; done
+for name in memcpy memset snprintf clock_gettime sched_yield sched_getcpu syscall mmap munmap madvise pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock; do wrapped+=,--wrap=$name; done
 
 # compile PREFIX FLAGS... -- FILES...: $out/PREFIX_NAME.o of each
 compile() {
