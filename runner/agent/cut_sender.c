@@ -4,6 +4,7 @@
 #include "agent/agent.h"
 #include "agent/rank.h"
 #include "base/cut_frame.h"
+#include "base/debug.h"
 #include "base/wire_fields.h"
 
 #include <stdlib.h>
@@ -167,8 +168,12 @@ static bool cut_sender_take(struct cut_sender_rank *r, struct rank_proc *p, bool
         cut.rank = p->rank;
         cut_frame_put_cut(&b, &cut);
         const uint64_t hash = cut_sender_hash(&b);
-        if (hash != r->sent)
+        if (hash != r->sent) {
+            debug_log(DEBUG_PROOF, "rank %u: cut: state %d, %u threads, %u channels, %zu bytes%s",
+                      p->rank, (int)cut.state, cut.nthreads, cut.nchannels, b.len,
+                      settled ? "; settled" : "");
             cut_sender_add(f, &b);
+        }
         r->sent = hash;
     } else if (r->sent) {
         cut_sender_put_moving(r, p, f);

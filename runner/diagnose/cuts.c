@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CUTS_TAGS = 2 }; /* receives whose message has another tag, in one text */
+
 /* ---- the cuts ---- */
 
 void cuts_init(struct cuts *c, uint32_t nranks)
@@ -142,6 +144,58 @@ static void cuts_set_calls(const struct proof *p, struct arena *arena, struct cu
     out->calls = calls;
 }
 
+/* ---- messages with another tag ---- */
+
+/* Messages on the channel that `rank` has neither received nor receives. */
+static uint64_t cuts_count_left(const struct record_cut *to, uint64_t group, uint32_t from,
+                                const struct record_cut_channel *sent)
+{
+    uint64_t taken = 0;
+    for (uint32_t i = 0; i < to->nchannels; i++) {
+        const struct record_cut_channel *c = &to->channels[i];
+        if (to->groups[c->group].id == group && c->peer == from && c->tag == sent->tag)
+            taken = c->folded ? sent->sent : c->taken;
+    }
+    for (uint32_t i = 0; i < to->nreceives; i++) {
+        const struct record_cut_op *op = &to->receives[i];
+        taken += op->group != RECORD_CUT_NO_GROUP && to->groups[op->group].id == group &&
+                 (op->peer == (int32_t)from || op->peer == RECORD_ANY_RANK) &&
+                 (op->tag == sent->tag || op->tag == RECORD_ANY_TAG);
+    }
+    return sent->sent > taken ? sent->sent - taken : 0;
+}
+
+/* A receive waits, and its sender has sent with another tag. Not for folded channels, which have no
+ * tag of their own. */
+static bool cuts_add_other_tag(const struct proof *p, uint32_t rank, struct diag *d)
+{
+    const struct proof_item *item = cuts_item(p, rank);
+    const struct record_cut_op *op = item ? item->op : NULL;
+    const struct record_cut *to = p->ranks[rank].cut;
+    if (!op || kind_is_collective(op->kind) || op->kind == COLLRUN_SEND || op->peer < 0 ||
+        (uint32_t)op->peer >= p->nranks || op->tag == RECORD_ANY_TAG || to->lost)
+        return false;
+    const struct record_cut *from = p->ranks[op->peer].cut;
+    const uint64_t group = to->groups[op->group].id;
+    for (uint32_t i = 0; from && i < from->nchannels; i++) {
+        const struct record_cut_channel *c = &from->channels[i];
+        if (from->groups[c->group].id != group || c->peer != rank || c->folded || c->tag == op->tag)
+            continue;
+        const uint64_t n = cuts_count_left(to, group, (uint32_t)op->peer, c);
+        const size_t len = strlen(d->text);
+        if (!n)
+            continue;
+        snprintf(
+            d->text + len, sizeof d->text - len,
+            "; rank %d has sent %llu message%s with tag %u to rank %u, which receives one with "
+            "tag %u",
+            op->peer, (unsigned long long)n, n == 1 ? "" : "s", c->tag, rank, op->tag);
+        diag_hint(d, "the tag of the receive must be the tag of the send");
+        return true;
+    }
+    return false;
+}
+
 static void cuts_set_text(const struct proof *p, const struct proof_core *core, struct diag *d)
 {
     const bool missing = core->shape == PROOF_MISSING;
@@ -152,6 +206,65 @@ static void cuts_set_text(const struct proof *p, const struct proof_core *core, 
         snprintf(d->text + len, sizeof d->text - len, "; rank %u %s", core->missing,
                  p->ranks[core->missing].ended ? "calls nothing more: it has ended"
                                                : "calls nothing more: all its threads sleep");
+    for (uint32_t i = 0, n = 0; i < core->n && n < CUTS_TAGS; i++)
+        n += cuts_add_other_tag(p, core->ranks[i], d);
+}
+
+/* ---- the order that most ranks follow ---- */
+
+static bool cuts_is_collective(const struct proof_item *item)
+{
+    return item && kind_is_known(item->op->kind) && kind_is_collective(item->op->kind);
+}
+
+/* The rank takes part in both collectives, and has called the first one alone. */
+static bool cuts_follows(const struct record_cut *cut, uint64_t first, uint64_t first_number,
+                         uint64_t later, uint64_t later_number)
+{
+    const struct record_cut_group *f = cut ? record_cut_group(cut, first) : NULL,
+                                  *l = cut ? record_cut_group(cut, later) : NULL;
+    return f && l && f->called >= first_number && l->called < later_number;
+}
+
+/* Compares the i-th rank of a cycle, which waits in `later`, with the next one, which is in
+ * `first`. */
+static bool cuts_order(const struct proof *p, const struct proof_core *core, uint32_t i,
+                       struct cuts_order *out)
+{
+    const uint32_t rank = core->ranks[i], other = core->ranks[(i + 1) % core->n];
+    const struct proof_item *later = cuts_item(p, rank), *first = cuts_item(p, other);
+    if (!cuts_is_collective(later) || !cuts_is_collective(first))
+        return false;
+    const struct record_cut_group *f = &p->ranks[other].cut->groups[first->op->group],
+                                  *l = &p->ranks[rank].cut->groups[later->op->group];
+    *out = (struct cuts_order){.first = arena_strdup(p->arena, f->name),
+                               .later = arena_strdup(p->arena, l->name),
+                               .first_number = first->op->number,
+                               .later_number = later->op->number,
+                               .ranks = {arena_calloc(p->arena, p->nranks, sizeof(uint32_t)), 0}};
+    for (uint32_t r = 0; out->ranks.items && r < p->nranks; r++)
+        if (cuts_follows(p->ranks[r].cut, f->id, out->first_number, l->id, out->later_number))
+            out->ranks.items[out->ranks.n++] = r;
+    return true;
+}
+
+/* The orders of a cycle cannot all be right. The one that fewer ranks follow than each other one is
+ * wrong. */
+static void cuts_set_minority(const struct proof *p, const struct proof_core *core,
+                              struct cuts_proof *out)
+{
+    uint32_t least = UINT32_MAX;
+    struct cuts_order wrong = {0}, o;
+    for (uint32_t i = 0; core->shape == PROOF_CYCLE && i < core->n; i++) {
+        if (!cuts_order(p, core, i, &o))
+            return;
+        if (o.ranks.n < least)
+            wrong = o;
+        else if (o.ranks.n == least)
+            wrong.ranks.n = 0;
+        least = o.ranks.n < least ? o.ranks.n : least;
+    }
+    out->minority = wrong;
 }
 
 bool cuts_prove(const struct cuts *c, struct arena *arena, struct cuts_proof *out)
@@ -172,6 +285,7 @@ bool cuts_prove(const struct cuts *c, struct arena *arena, struct cuts_proof *ou
     cuts_set_text(&p, &core, &out->diag);
     cuts_set_waits(&p, arena, out);
     cuts_set_calls(&p, arena, out);
+    cuts_set_minority(&p, &core, out);
     if (arena_failed(arena))
         return false;
     qsort(out->core.items, out->core.n, sizeof(uint32_t), cuts_by_rank);

@@ -40,6 +40,14 @@ struct cuts_news cuts_take(struct cuts *c, const struct desc *desc, uint32_t hos
 
 /* ---- what they prove ---- */
 
+/* Two collectives of a cycle that some ranks call in an order which more ranks contradict. */
+struct cuts_order {
+    const char *first, *later; /* groups */
+    uint64_t first_number, later_number;
+    struct desc_ranks ranks; /* that have called the first one alone, ascending; none: no order has
+                                a majority */
+};
+
 struct cuts_call { /* a call in which a thread is, of which the proof says that it never returns */
     uint32_t rank, tid, word;
 };
@@ -49,9 +57,10 @@ struct cuts_proof {
     struct diag diag; /* names the ranks and the calls that block them */
     enum proof_shape shape;
     struct desc_ranks core; /* the ranks that the text names, ascending */
-    uint32_t missing;       /* MISSING: the rank that they wait for */
-    bool missing_sleeps;    /* all its threads do; else it has ended */
-    struct graph waits;     /* of all ranks with a thread in the proof */
+    struct cuts_order minority;
+    uint32_t missing;    /* MISSING: the rank that they wait for */
+    bool missing_sleeps; /* all its threads do; else it has ended */
+    struct graph waits;  /* of all ranks with a thread in the proof */
     const struct cuts_call *calls;
     uint32_t ncalls;
     bool engine; /* of one of these ranks, the engine writes the record */

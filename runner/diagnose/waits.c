@@ -317,14 +317,20 @@ static uint32_t waits_start(const struct graph *graph, const struct verdict *v)
     return oldest ? oldest->rank : WIRE_HOST;
 }
 
+/* Two collectives, and the ranks that call them in an order which more ranks contradict. */
+struct waits_order {
+    const char *first, *later; /* groups */
+    uint64_t first_number, later_number;
+    const struct desc_ranks *ranks;
+};
+
 /* Appends "; only rank 1 calls world#4 before other#7". */
-static void waits_add_order(const struct deadlock_order *o, struct diag *d)
+static void waits_add_order(const struct waits_order *o, struct diag *d)
 {
     char ranks[200], line[480];
     snprintf(line, sizeof line, "; only %s call%s %s#%llu before %s#%llu",
-             blame_ranks_text(&o->ranks, ranks, sizeof ranks), o->ranks.n == 1 ? "s" : "",
-             o->first->name, (unsigned long long)o->first_number, o->later->name,
-             (unsigned long long)o->later_number);
+             blame_ranks_text(o->ranks, ranks, sizeof ranks), o->ranks->n == 1 ? "s" : "", o->first,
+             (unsigned long long)o->first_number, o->later, (unsigned long long)o->later_number);
     blame_append(d, line);
 }
 
@@ -345,7 +351,11 @@ static void waits_deadlock(const struct evidence *e, const struct deadlock *foun
     v->class = CAUSE_DEADLOCK;
     v->culprits = found->minority.ranks;
     if (v->culprits.n)
-        waits_add_order(&found->minority, &v->diag);
+        waits_add_order(&(struct waits_order){found->minority.first->name,
+                                              found->minority.later->name,
+                                              found->minority.first_number,
+                                              found->minority.later_number, &v->culprits},
+                        &v->diag);
     else
         v->suspects = found->cycle;
     waits_set_operation(waits_of(&found->waits, found->cycle.items[0]), v);
@@ -385,7 +395,13 @@ static void waits_proven(const struct evidence *e, const struct cuts_proof *p, s
         waits_set_operation(first, v);
     if (p->shape != PROOF_MISSING) {
         v->class = CAUSE_DEADLOCK;
-        v->suspects = p->core;
+        v->culprits = p->minority.ranks;
+        v->suspects = v->culprits.n ? v->suspects : p->core;
+        if (v->culprits.n)
+            waits_add_order(&(struct waits_order){p->minority.first, p->minority.later,
+                                                  p->minority.first_number,
+                                                  p->minority.later_number, &v->culprits},
+                            &v->diag);
     } else if (!p->missing_sleeps) {
         waits_ended(e, &p->waits, arena, v);
     } else if (missing.items) {

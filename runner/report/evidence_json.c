@@ -145,9 +145,16 @@ static json_t *evidence_proof(const struct cuts_proof *p)
             json_object_set_new(o, "call", json_value_text(w->call));
         json_array_append_new(waits, o);
     }
-    return json_pack("{s:i, s:o, s:i, s:b, s:o}", "shape", (int)p->shape, "core",
+    json_t *order = json_null();
+    if (p->minority.ranks.n)
+        order = json_pack("{s:o, s:o, s:I, s:I, s:o}", "first", json_value_text(p->minority.first),
+                          "later", json_value_text(p->minority.later), "first_number",
+                          (json_int_t)p->minority.first_number, "later_number",
+                          (json_int_t)p->minority.later_number, "ranks",
+                          ranks_json_list(&p->minority.ranks));
+    return json_pack("{s:i, s:o, s:i, s:b, s:o, s:o}", "shape", (int)p->shape, "core",
                      ranks_json_list(&p->core), "missing", (int)p->missing, "sleeps",
-                     (int)p->missing_sleeps, "waits", waits);
+                     (int)p->missing_sleeps, "waits", waits, "order", order);
 }
 
 static json_t *evidence_failure(const struct job_failure *job)
@@ -463,6 +470,13 @@ static void evidence_read_proof(struct evidence_files *f, const json_t *o)
     p->missing = (uint32_t)evidence_number(o, "missing", f->desc.nranks ? f->desc.nranks - 1 : 0);
     p->missing_sleeps = json_is_true(json_object_get(o, "sleeps"));
     p->waits = (struct graph){waits, n, f->desc.nranks};
+    const json_t *order = json_object_get(o, "order");
+    p->minority =
+        (struct cuts_order){.first = evidence_text(order, "first", &f->arena),
+                            .later = evidence_text(order, "later", &f->arena),
+                            .first_number = evidence_number(order, "first_number", UINT64_MAX),
+                            .later_number = evidence_number(order, "later_number", UINT64_MAX),
+                            .ranks = evidence_ranks(json_object_get(order, "ranks"), f)};
     if (p->core.n && n)
         f->evidence.job.proof = p;
 }

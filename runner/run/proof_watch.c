@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/proof_watch.h"
 
+#include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/wire_fields.h"
 
@@ -81,11 +82,28 @@ static void proof_watch_withdraw(struct proof_watch *w)
     proof_watch_drop(w);
 }
 
+/* The cuts that have arrived meanwhile show more: which ranks wait behind these, and what most of
+ * them have called. As no thread of the proof has returned, they prove it, too. */
+static void proof_watch_complete(struct proof_watch *w)
+{
+    struct arena arena;
+    struct cuts_proof now;
+    arena_init(&arena);
+    if (!cuts_prove(&w->cuts, &arena, &now) || now.ncalls < w->proof.ncalls) {
+        arena_fini(&arena);
+        return;
+    }
+    arena_fini(&w->arena);
+    w->arena = arena;
+    w->proof = now;
+}
+
 /* The proof stays for the verdict. */
 static void proof_watch_end_job(struct proof_watch *w)
 {
     if (w->stop->job_failure.class != CAUSE_NONE)
         return;
+    proof_watch_complete(w);
     w->stop->job_failure.proof = &w->proof;
     stop_on_job_failure(w->stop, CAUSE_DEADLOCK, EXIT_TIMEOUT, &w->proof.diag);
 }
@@ -106,6 +124,10 @@ static void proof_watch_on_answer(struct proof_watch *w)
     if (!proof_watch_all_have_answered(w))
         return;
     const enum cuts_check check = cuts_check(&w->cuts, &w->proof);
+    debug_log(DEBUG_PROOF, "the second look: %s",
+              check == CUTS_HOLDS   ? "no thread has returned"
+              : check == CUTS_MOVED ? "a thread has returned"
+                                    : "a rank has ended, or is not known");
     w->looks = false;
     loop_timer_clear(w->run->loop, &w->timer);
     if (check == CUTS_MOVED)
@@ -131,6 +153,8 @@ static void proof_watch_judge(struct proof_watch *w)
     arena_init(&w->arena);
     w->looked = w->fresh = false;
     w->has_proof = cuts_prove(&w->cuts, &w->arena, &w->proof);
+    debug_log(DEBUG_PROOF, "deadlock by cuts? %s%s", w->has_proof ? "looks again: " : "not proven",
+              w->has_proof ? w->proof.diag.text : "");
     if (w->has_proof)
         proof_watch_set(w, PROOF_WATCH_LOOK_NS);
     else

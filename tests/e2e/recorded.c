@@ -28,16 +28,16 @@
 enum { RANKS = 64, LATE_MS = 1200, ROOT = 0, COUNT = 4 };
 
 static struct box {
-    _Atomic uint32_t delivered[RANKS][RANKS]; /* from, to */
-    _Atomic uint32_t called[RANKS];           /* collectives */
+    _Atomic uint32_t delivered[RANKS][RANKS];            /* from, to */
+    _Atomic uint32_t called[RANKS], called_other[RANKS]; /* collectives */
 } * box;
 
 static uint32_t rank, nranks;
 static struct record_writer *w;
-static struct record_queue world;
+static struct record_queue world, other;
 static uint32_t received[RANKS]; /* by sender */
-static uint64_t collectives;
-static sem_t go; /* of a thread that sends */
+static uint64_t collectives[2];  /* in each */
+static sem_t go;                 /* of a thread that sends */
 
 static void pause_ms(unsigned ms)
 {
@@ -53,9 +53,9 @@ static void deliver(uint32_t to)
     atomic_fetch_add(&box->delivered[rank][to], 1);
 }
 
-static struct record_part part_of(uint8_t kind, uint32_t peer)
+static struct record_part part_of(const struct record_queue *q, uint8_t kind, uint32_t peer)
 {
-    return (struct record_part){.group = world.group,
+    return (struct record_part){.group = q->group,
                                 .peer = (int32_t)peer,
                                 .count = COUNT,
                                 .kind = kind,
@@ -74,7 +74,7 @@ static struct record_thread *begin(const struct record_part *part)
 
 static void send_to(uint32_t to, bool now)
 {
-    const struct record_part part = part_of(COLLRUN_SEND, to);
+    const struct record_part part = part_of(&world, COLLRUN_SEND, to);
     struct record_thread *t = begin(&part);
     if (now)
         deliver(to);
@@ -84,7 +84,7 @@ static void send_to(uint32_t to, bool now)
 
 static void receive_from(uint32_t from)
 {
-    const struct record_part part = part_of(COLLRUN_RECV, from);
+    const struct record_part part = part_of(&world, COLLRUN_RECV, from);
     struct record_thread *t = begin(&part);
     while (atomic_load(&box->delivered[from][rank]) == received[from])
         pause_ms(1);
@@ -95,29 +95,36 @@ static void receive_from(uint32_t from)
 }
 
 /* All members wait for all, whatever the kind is. */
-static void collective(uint8_t kind, int root)
+static void collective_in(struct record_queue *q, uint8_t kind, int root)
 {
+    const bool in_world = q == &world;
+    _Atomic uint32_t *called = in_world ? box->called : box->called_other;
     const struct record_call call = {.count = COUNT,
                                      .root_or_peer = root,
                                      .kind = kind,
                                      .dtype = COLLRUN_INT32,
                                      .tag = RECORD_NO_COUNTS};
-    const struct record_part part = part_of(kind, (uint32_t)root);
-    const uint64_t now = record_ticks(world.head), number = ++collectives,
-                   index = record_queue_reserve(&world, 1);
-    world.signature = (world.signature ^ kind ^ (uint64_t)root << 8) * 1099511628211u;
-    record_queue_write(&world, index, &call, number, RECORD_STARTED, now);
-    record_queue_enter(&world, &call, number, COUNT, now);
-    record_queue_mark(&world, number, now);
+    const struct record_part part = part_of(q, kind, (uint32_t)root);
+    const uint64_t now = record_ticks(q->head), number = ++collectives[!in_world],
+                   index = record_queue_reserve(q, 1);
+    q->signature = (q->signature ^ kind ^ (uint64_t)root << 8) * 1099511628211u;
+    record_queue_write(q, index, &call, number, RECORD_STARTED, now);
+    record_queue_enter(q, &call, number, COUNT, now);
+    record_queue_mark(q, number, now);
     struct record_thread *t = begin(&part);
-    atomic_fetch_add(&box->called[rank], 1);
+    atomic_fetch_add(&called[rank], 1);
     for (uint32_t i = 0; i < nranks; i++)
-        while (atomic_load(&box->called[i]) < number)
+        while (atomic_load(&called[i]) < number)
             pause_ms(1);
     record_leave(t);
     record_outside(t);
-    record_queue_end(&world, index, RECORD_DONE, record_ticks(world.head));
-    record_queue_leave(&world, number);
+    record_queue_end(q, index, RECORD_DONE, record_ticks(q->head));
+    record_queue_leave(q, number);
+}
+
+static void collective(uint8_t kind, int root)
+{
+    collective_in(&world, kind, root);
 }
 
 /* ---- deadlocks ---- */
@@ -140,6 +147,12 @@ static void sleeper(void) /* the only thread that could send waits for one that 
     sem_init(&go, 0, 0);
     pthread_create(&thread, NULL, (void *(*)(void *))(uintptr_t)sem_wait, &go);
     ring();
+}
+
+static void order(void) /* of two groups */
+{
+    collective_in(rank ? &world : &other, COLLRUN_BARRIER, -1);
+    collective_in(rank ? &other : &world, COLLRUN_BARRIER, -1);
 }
 
 static void leaves(void) /* the last rank ends without a word */
@@ -316,6 +329,7 @@ static const struct way {
     {"crossed", crossed, crossed},
     {"sleeper", sleeper, sleeper},
     {"leaves", leaves, leaves},
+    {"order", order, order},
     {"outside", outside, others},
     {"alarmed", alarmed, others},
     {"helped", helped, others},
@@ -344,13 +358,16 @@ static bool attach(const char *path)
     for (uint32_t i = 0; i < nranks; i++)
         all[i] = i;
     w = record_writer_open(head, RECORD_TAP_MPI, RECORD_LEVEL_MULTIPLE);
-    record_queue_open(&world, head,
-                      &(struct record_queue_info){.name = "MPI_COMM_WORLD",
-                                                  .scope = "MPI_COMM_WORLD",
-                                                  .members = nranks,
-                                                  .rank = rank,
-                                                  .id = 77,
-                                                  .world = all});
+    struct record_queue_info info = {.name = "MPI_COMM_WORLD",
+                                     .scope = "MPI_COMM_WORLD",
+                                     .members = nranks,
+                                     .rank = rank,
+                                     .id = 77,
+                                     .world = all};
+    record_queue_open(&world, head, &info);
+    info.name = info.scope = "other";
+    info.id = 78;
+    record_queue_open(&other, head, &info);
     return box != MAP_FAILED && w;
 }
 

@@ -52,21 +52,24 @@ unremarkable() {
     is "$1: no proof was withdrawn" "$(result "$1" 'r.get("internal")')" None
 }
 
-for way in ring crossed sleeper leaves; do starts $way; done
+for way in ring crossed sleeper order leaves; do starts $way; done
 wait_for_all
 explained ring 124 deadlock '[]' '[0, 1, 2]' 'deadlock: rank 0 waits in recv\(4 x int32, from 1\) in MPI_COMM_WORLD for rank 1; rank 1 waits in .* for rank 2; rank 2 waits in .* for rank 0$'
 explained crossed 124 deadlock '[]' '[0, 1]' 'deadlock: rank 0 waits in recv\(4 x int32, from 1\) in MPI_COMM_WORLD for rank 1; rank 1 waits in barrier MPI_COMM_WORLD#1 for rank 0; 1 more rank waits behind them$'
 explained sleeper 124 deadlock '[]' '[0, 1, 2]' 'deadlock: rank 0 waits in recv'
 explained leaves 1 exit '[2]' '[]' 'ranks 0-1 wait in recv\(4 x int32, from 2\) in MPI_COMM_WORLD for rank 2; rank 2 calls nothing more: it has ended$'
+explained order 124 deadlock '[0]' '[]' 'deadlock: rank 0 waits in barrier other#1 for rank 1; rank 1 waits in barrier MPI_COMM_WORLD#1 for rank 0; 1 more rank waits behind them; only rank 0 calls other#1 before MPI_COMM_WORLD#1$'
 is "waits are in the verdict" "$(result crossed '[(w["ranks"], w["group"], w["number"], w["for"]) for w in v["waits"]]')" \
     "[('0', 'MPI_COMM_WORLD', None, '1'), ('1-2', 'MPI_COMM_WORLD', 1, '0')]"
 for way in ring crossed sleeper; do
     is "$way: no proof was withdrawn" "$(result $way 'r.get("internal")')" None
 done
 
-"$COLLRUN" diag --json "$tmp/ring" >"$tmp/diag.json"
-is "diag finds the same verdict" "$(python3 -c 'import json, sys
-print(json.load(open(sys.argv[1]))["verdict"] == json.load(open(sys.argv[2])))' "$tmp/ring/result.json" "$tmp/diag.json")" True
+for way in ring order; do
+    "$COLLRUN" diag --json "$tmp/$way" >"$tmp/diag.json"
+    is "$way: diag finds the same verdict" "$(python3 -c 'import json, sys
+print(json.load(open(sys.argv[1]))["verdict"] == json.load(open(sys.argv[2])))' "$tmp/$way/result.json" "$tmp/diag.json")" True
+done
 
 for way in outside alarmed helped woken signaled stopped in_flight mismatch; do starts $way; done
 wait_for_all

@@ -185,6 +185,50 @@ static void other_bytes_are_malformed(void **state)
     assert_true(cuts_take(&cuts, &desc, 0, &f).malformed);
 }
 
+/* Rank 1 has sent `n` messages with tag 5 to rank 0, which receives one with tag 6. */
+static void sends_with_another_tag(uint64_t n)
+{
+    const struct record_cut_op op = {
+        .state = RECORD_OPEN, .kind = COLLRUN_RECV, .peer = 0, .count = 1};
+    struct record_cut_thread t = {.role = RECORD_CUT_BLOCKED,
+                                  .mode = RECORD_ALL,
+                                  .number = 1,
+                                  .tid = 101,
+                                  .word = WORD,
+                                  .calls = true,
+                                  .nops = 1,
+                                  .ops = &op};
+    struct record_cut_group g = {.id = 9, .name = "world", .nmembers = RANKS, .members = world};
+    struct record_cut_channel c = {.peer = 0, .tag = 5, .sent = n};
+    arrives(0,
+            &(struct record_cut){.state = RECORD_CUT_STILL,
+                                 .rank = 1,
+                                 .threads = &t,
+                                 .groups = &g,
+                                 .channels = &c,
+                                 .nthreads = 1,
+                                 .ngroups = 1,
+                                 .nchannels = 1},
+            0);
+}
+
+static void a_message_with_another_tag_is_named(void **state)
+{
+    static const char text[] = "; rank 1 has sent 2 messages with tag 5 to rank 0, which receives "
+                               "one with tag 6";
+    const struct record_cut_op op = {
+        .state = RECORD_OPEN, .kind = COLLRUN_RECV, .peer = 1, .tag = 6, .count = 1};
+    (void)state;
+    is_in(0, &op, WORD, RECORD_TAP_MPI);
+    sends_with_another_tag(2);
+    assert_true(proves());
+    assert_non_null(strstr(proof.diag.text, text));
+    assert_string_equal(proof.diag.hint, "the tag of the receive must be the tag of the send");
+    sends_with_another_tag(0);
+    assert_true(proves());
+    assert_null(strstr(proof.diag.text, "has sent"));
+}
+
 /* ---- the second look ---- */
 
 static void nothing_new_confirms_the_proof(void **state)
@@ -289,6 +333,7 @@ int main(void)
         TEST(ranks_of_another_host_are_dropped),
         TEST(answers_have_their_number),
         TEST(other_bytes_are_malformed),
+        TEST(a_message_with_another_tag_is_named),
         TEST(nothing_new_confirms_the_proof),
         TEST(a_thread_that_has_returned_refutes_it),
         TEST(a_rank_that_has_ended_does_not),
