@@ -21,7 +21,8 @@
 #define DEADLOCK_PAUSE_NS 10000000ull
 #define DEADLOCK_SHARE 10
 /* The time for the other members to call a collective that differs. */
-#define MISMATCH_WAIT_NS 150000000ull
+#define MISMATCH_LOOK_NS 50000000ull
+#define MISMATCH_WAIT_NS 1000000000ull
 /* After a proof, the other ranks have so long to show who is to blame: two more wait reports. */
 #define DEADLOCK_SETTLE_NS 250000000ull
 /* The ranks of a program make the same mistakes. */
@@ -74,6 +75,30 @@ static void frames_stop_since(struct frames *s, uint32_t first)
     }
 }
 
+/* As far as is known: every member has called the collective about which two disagree, or will not.
+ * What a rank calls after the group has failed is not in its record. */
+static bool frames_members_have_called(const struct frames *s)
+{
+    const struct rank_state *first = &s->run->ranks[s->mismatch_rank];
+    for (uint32_t i = 0; i < s->run->desc->nranks; i++) {
+        const struct rank_state *r = &s->run->ranks[i];
+        if (r->first_failure_ns || r->end != RANK_LIVES || rank_has_ended(r))
+            continue;
+        if (!r->snapshot.known ||
+            (snapshot_has_group(&r->snapshot, first->group) &&
+             !snapshot_has_called(&r->snapshot, first->group, first->operation)))
+            return false;
+    }
+    return true;
+}
+
+/* The next look at the calls of the members comes with the timer. */
+static void frames_look_for_calls(struct frames *s)
+{
+    hosts_send_all(s->run, WIRE_QUERY, NULL);
+    loop_timer_set(s->run->loop, &s->mismatch_timer, MISMATCH_LOOK_NS);
+}
+
 /* Two ranks disagree about a collective that others may not have called yet. What
  * fails meanwhile because of that changes nothing; any other failure stops the job at once. */
 static bool frames_await_calls(struct frames *s, uint32_t rank)
@@ -88,14 +113,19 @@ static bool frames_await_calls(struct frames *s, uint32_t rank)
     debug_log(DEBUG_PROOF, "rank %u disagrees; waits %d ms for calls of other ranks", rank,
               (int)(MISMATCH_WAIT_NS / 1000000));
     s->mismatch_rank = rank;
-    loop_timer_set(s->run->loop, &s->mismatch_timer, MISMATCH_WAIT_NS);
+    frames_look_for_calls(s);
     return true;
 }
 
 static void frames_on_mismatch_timer(struct loop_timer *t)
 {
     struct frames *s = t->owner;
-    frames_stop_since(s, s->mismatch_rank);
+    const uint64_t since_ns = s->run->ranks[s->mismatch_rank].first_failure_ns;
+    if (s->stop->step == STOP_NONE && now_ns() - since_ns < MISMATCH_WAIT_NS &&
+        !frames_members_have_called(s))
+        frames_look_for_calls(s);
+    else
+        frames_stop_since(s, s->mismatch_rank);
 }
 
 static void frames_on_looked(void *ctx)

@@ -8,8 +8,8 @@
  *  - A malformed frame ends the job.
  *  - The first failure of a rank stops the job, or, with on_failure: continue, only the ranks that
  *    share a group with it are notified.
- *  - A mismatch that one message of a collective has shown stops it a moment later: the other
- *    members call the collective meanwhile, and their calls tell who is wrong.
+ *  - A mismatch that one message of a collective has shown stops it when the other members have
+ *    called the collective, or a second later: their calls tell who is wrong.
  *  - A time-out stops it after a look at the ranks that are late (run/stall_monitor.h).
  */
 #ifndef RUNNER_RUN_FRAMES_H
@@ -40,7 +40,7 @@ struct frames {
     struct last_look *look;
     struct loop_timer rendezvous_timer; /* the next deadline of the store */
     struct loop_timer deadlock_timer;   /* wait reports have arrived: judge them */
-    struct loop_timer mismatch_timer;   /* members call the collective that differs */
+    struct loop_timer mismatch_timer;   /* the next look at the calls of members */
     uint32_t mismatch_rank;             /* which has reported it */
     uint32_t late_rank;                 /* the first that has reported a time-out */
     uint64_t deadlock_pause_ns;         /* before that */

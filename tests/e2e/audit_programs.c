@@ -9,8 +9,8 @@
  *             alarm (no mistake: it creates the group once a signal handler lets it)
  *   rank, at  who makes it, and in which operation (from 1)
  *   steps     operations of each rank
- *   pause_us  before each of them; before those of `late`, late_us more; and jitter_us at most, at
- *             random, before those of each rank
+ *   pause_us  before each of them; before those of the `late_ranks` ranks from `late` on, late_us
+ *             more; and jitter_us at most, at random, before those of each rank
  *   group     the group to use; with `split`, one made from it with the name "half", of every
  *             second rank, or of all for `destroy`
  * After a failure, the rank that made the mistake prints for how long it went on.
@@ -45,6 +45,7 @@ static const struct collrun_param params[] = {
     {.name = "pause_us", .type = COLLRUN_PARAM_INT, .help = "before each", .def = "0"},
     {.name = "jitter_us", .type = COLLRUN_PARAM_INT, .help = "before each, at most", .def = "0"},
     {.name = "late", .type = COLLRUN_PARAM_INT, .help = "a slow rank", .def = "-1"},
+    {.name = "late_ranks", .type = COLLRUN_PARAM_INT, .help = "so many, from it", .def = "1"},
     {.name = "late_us", .type = COLLRUN_PARAM_INT, .help = "its further pause", .def = "0"},
     {0}};
 
@@ -195,7 +196,9 @@ static int run(struct collrun_ctx *ctx, void *state)
     int rc = open_group(ctx, &p);
     (void)state;
     bool mine = p.rank == collrun_param_int(ctx, "rank");
-    bool late = p.rank == collrun_param_int(ctx, "late");
+    int64_t first_late = collrun_param_int(ctx, "late");
+    bool late = first_late >= 0 && p.rank >= first_late &&
+                p.rank < first_late + collrun_param_int(ctx, "late_ranks");
     double begun = 0;
     rc = rc ? rc : create(ctx, &p, mine);
     p.at = (int)collrun_param_int(ctx, "at");

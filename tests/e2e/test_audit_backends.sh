@@ -26,7 +26,7 @@ disagree() {
         echo "groups: {world: {ranks: all, backend: $1${4:+, $4}}}"
         echo "timeouts: {grace: 1s}"
         echo "workloads:"
-        echo "  - {plugin: ./audit_programs.so, params: {mistake: $2, rank: 2, at: 25, steps: 2000, pause_us: 2000}}"
+        echo "  - {plugin: ./audit_programs.so, params: {mistake: $2, rank: 2, ${steps:-at: 25, steps: 2000, pause_us: 2000}}}"
     } >"$tmp/job.yaml"
     [ -d vendor ] || sed -i 's/, mpi: [^}]*}//' "$tmp/job.yaml"
     run job.yaml --run-dir "$tmp/run"
@@ -60,6 +60,8 @@ fi
 
 all_mistakes shm # compares calls itself, before data moves
 all_mistakes gloo
+# Two ranks compare their calls while the other two are on their way.
+steps="at: 3, steps: 10, late: 0, late_ranks: 2, late_us: 300000" disagree gloo op "mismatch \\[2\\] world 3 op"
 all_mistakes stream
 if [ -d vendor ]; then
     all_mistakes mpi
