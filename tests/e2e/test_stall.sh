@@ -111,7 +111,7 @@ job starts <<EOF
 version: 1
 processes: {count: 3}
 workloads:
-  - {plugin: ./scripted.so, params: {dir: "$tmp", init: "@1 sleep $((2500 * slow))", do: "print hello"}}
+  - {plugin: ./scripted.so, params: {dir: "$tmp", init: "@1 sleep $((6000 * slow))", do: "print hello"}}
 timeouts: {stall: ${slow}s}
 EOF
 run starts.yaml
