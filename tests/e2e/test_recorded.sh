@@ -9,9 +9,12 @@ cc -std=c11 -D_GNU_SOURCE -O1 -pthread -I"$engine" -I"$include" "$here/recorded.
     exit 1
 }
 
-# job_of WAY: WAY.yaml, a job whose ranks do that.
+# job_of NAME: NAME.yaml, a job whose ranks do that; `below`: the same as `ring`, below a shell, `hosts`: on two hosts.
 job_of() {
-    printf '%s\n' "version: 1" "processes: {count: 3}" "workloads: [{command: [./recorded, box.$1, $1]}]" \
+    local command="[./recorded, box.$1, $1]" hosts=
+    [ "$1" != below ] || command="[bash, -c, './recorded box.$1 ring; true']"
+    [ "$1" != hosts ] || command="[./recorded, box.$1, ring]" hosts="hosts: {nodes: [{name: a, transport: local}, {name: b, transport: local}]}"
+    printf '%s\n' "version: 1" "processes: {count: 3}" "$hosts" "workloads: [{command: $command}]" \
         "timeouts: {run: $((30 * slow))s, stall: 1s}" "logging: {dir: $1}" >"$tmp/$1.yaml"
 }
 
@@ -52,16 +55,18 @@ unremarkable() {
     is "$1: no proof was withdrawn" "$(result "$1" 'r.get("internal")')" None
 }
 
-for way in ring crossed sleeper order leaves; do starts $way; done
+for way in ring below hosts crossed sleeper order leaves; do starts $way; done
 wait_for_all
-explained ring 124 deadlock '[]' '[0, 1, 2]' 'deadlock: rank 0 waits in recv\(4 x int32, from 1\) in MPI_COMM_WORLD for rank 1; rank 1 waits in .* for rank 2; rank 2 waits in .* for rank 0$'
+for way in ring below hosts; do
+    explained $way 124 deadlock '[]' '[0, 1, 2]' 'deadlock: rank 0 waits in recv\(4 x int32, from 1\) in MPI_COMM_WORLD for rank 1; rank 1 waits in .* for rank 2; rank 2 waits in .* for rank 0$'
+done
 explained crossed 124 deadlock '[]' '[0, 1]' 'deadlock: rank 0 waits in recv\(4 x int32, from 1\) in MPI_COMM_WORLD for rank 1; rank 1 waits in barrier MPI_COMM_WORLD#1 for rank 0; 1 more rank waits behind them$'
 explained sleeper 124 deadlock '[]' '[0, 1, 2]' 'deadlock: rank 0 waits in recv'
 explained leaves 1 exit '[2]' '[]' 'ranks 0-1 wait in recv\(4 x int32, from 2\) in MPI_COMM_WORLD for rank 2; rank 2 calls nothing more: it has ended$'
 explained order 124 deadlock '[0]' '[]' 'deadlock: rank 0 waits in barrier other#1 for rank 1; rank 1 waits in barrier MPI_COMM_WORLD#1 for rank 0; 1 more rank waits behind them; only rank 0 calls other#1 before MPI_COMM_WORLD#1$'
 is "waits are in the verdict" "$(result crossed '[(w["ranks"], w["group"], w["number"], w["for"]) for w in v["waits"]]')" \
     "[('0', 'MPI_COMM_WORLD', None, '1'), ('1-2', 'MPI_COMM_WORLD', 1, '0')]"
-for way in ring crossed sleeper; do
+for way in ring hosts crossed sleeper; do
     is "$way: no proof was withdrawn" "$(result $way 'r.get("internal")')" None
 done
 
