@@ -193,7 +193,7 @@ MAN_PAGES := $(wildcard runner/man/*.[1-8])
 # DESTDIR and PREFIX may have spaces, so each is quoted by the shell.
 install: all install-python
 	@set -e; to='$(DESTDIR)$(PREFIX)'; \
-	install -d "$$to/bin" "$$to/libexec/collrun/examples" "$$to/lib/collrun/backends" "$$to/lib/collrun/workloads" "$$to/lib/pkgconfig" \
+	install -d "$$to/bin" "$$to/libexec/collrun/examples" "$$to/lib/collrun/backends" "$$to/lib/collrun/workloads" "$$to/lib/collrun/taps" "$$to/lib/pkgconfig" \
 		"$$to/include/collrun"; \
 	install -m 755 $(B)/bin/collrun "$$to/bin"; \
 	install -m 755 $(filter $(B)/libexec/collrun/%,$(PROGRAMS)) "$$to/libexec/collrun"; \
@@ -203,6 +203,7 @@ install: all install-python
 	install -m 644 $(BACKENDS) "$$to/lib/collrun/backends"; \
 	( $(call BACKEND_NOTES,$$to) ); \
 	install -m 644 $(WORKLOADS) "$$to/lib/collrun/workloads"; \
+	$(if $(TAP_MPI),install -m 644 $(TAP_MPI) "$$to/lib/collrun/taps";) \
 	install -m 644 engine/include/collrun/*.h "$$to/include/collrun"; \
 	install -D -m 644 configs/collrun.schema.json "$$to/share/collrun/collrun.schema.json"; \
 	for page in $(MAN_PAGES); do install -D -m 644 $$page "$$to/share/man/man$${page##*.}/$${page##*/}"; done; \
@@ -274,6 +275,7 @@ layers: all
 	grep -snE '#include "' $$(git ls-files 'engine/base/*') | grep -vE '"base/'; \
 	above='$(subst $(space),|,$(ENGINE_LAYERS))'; for layer in $(ENGINE_LAYERS); do above=$${above#"$$layer"}; above=$${above#|}; \
 		[ -z "$$above" ] || grep -snE "#include \"($$above)/" $$(git ls-files "engine/$$layer/*"); done; \
+	grep -snE '#include "' $$(git ls-files 'engine/taps/*') | grep -vE '"(base|taps/[a-z]+)/'; \
 	grep -snE '#include "(spec|plan|connect|run|rendezvous|diagnose|report|agent)/' $$(git ls-files 'engine/*.[ch]' 'backends/*'); \
 	grep -snE '#include "(plan|connect|run|rendezvous|diagnose|report)/' $$(git ls-files 'runner/spec/*'); \
 	grep -snE '#include "(connect|run|rendezvous|diagnose|report)/' $$(git ls-files 'runner/plan/*'); \
@@ -284,6 +286,7 @@ layers: all
 	grep -slE '#include <yaml.h>' $$(git ls-files '*.[ch]') | grep -v '^runner/spec/yaml.c'); \
 	[ -z "$$bad" ] || { echo "layers: these reach upwards:" >&2; echo "$$bad" >&2; exit 1; }
 	$(Q)tests/look/circles.sh libcollrun $(call obj,$(ENGINE_SRC) $(BASE_SRC))
+	$(Q)$(if $(TAP_MPI),tests/look/circles.sh libcollrun_mpi $(call obj,$(TAP_MPI_SRC)))
 	$(Q)$(if $(PYTHON_PACKAGE),tests/look/circles.sh _collrun $(call obj,$(PYTHON_SRC)))
 	$(Q)tests/look/circles.sh replay $(call obj,$(REPLAY_SRC))
 	$(Q)tests/look/circles.sh collrun-agent $(call obj,$(AGENT_SRC) $(BASE_SRC))

@@ -21,8 +21,20 @@ $(B)/obj/engine/core/reduce%.o $(B)/obj/engine/core/match%.o: HARDEN :=
 # Thread-local variables without a call of the loader: they are few bytes, for which it has room in a program that loads the library late.
 $(call obj,$(BASE_SRC) $(ENGINE_SRC)): OPT_$(VARIANT) += -ftls-model=initial-exec
 
+# The library that the agent preloads into programs of MPI. It needs no MPI to build. Sanitizers would need their runtime in the program.
+TAP_MPI_SRC := $(wildcard engine/taps/mpi/*.c)
+ifneq ($(filter release debug cov,$(VARIANT)),)
+OBJECTS += $(call obj,$(TAP_MPI_SRC))
+TAP_MPI := $(B)/lib/collrun/taps/libcollrun_mpi.so
+LIBRARIES += $(TAP_MPI)
+$(TAP_MPI): $(call obj,$(TAP_MPI_SRC)) $(BASE_LIB)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -shared -static-libgcc -Wl,-soname,libcollrun_mpi.so $(NO_UNDEFINED) -o $@ $^ -ldl
+endif
+
 # The build id names this build: runner, agent and engine of different builds refuse each other.
-BUILD_ID_SRC := $(sort $(filter-out engine/python/%,$(wildcard engine/*/*.[ch] engine/include/collrun/*.h runner/agent/*.[ch])))
+BUILD_ID_SRC := $(sort $(filter-out engine/python/%,$(wildcard engine/*/*.[ch] engine/taps/*/*.[ch] engine/include/collrun/*.h runner/agent/*.[ch])))
 $(B)/obj/build_id.h: $(BUILD_ID_SRC)
 	@mkdir -p $(@D)
 	@id=$$(cat $(BUILD_ID_SRC) | sha256sum | cut -c1-12); \

@@ -156,7 +156,7 @@ TESTS_WAIT_2 := $(call e2e_test,stall faults deadlock recorded rundir diag termi
 TESTS_WAIT_3 := $(call e2e_test,live kill devices screens recover interrupt groups bind) $(filter %/test_engine %/test_shm_p2p,$(UNIT_TESTS))
 TESTS_WAIT := $(TESTS_WAIT_1) $(TESTS_WAIT_2) $(TESTS_WAIT_3)
 # Those of more than 10 s begin first, so that none is left when all others have ended.
-TESTS_LONG := $(call e2e_test,examples memory audit python output command) 'tests/corpus/run --core'
+TESTS_LONG := $(call e2e_test,examples memory audit python output command observe) 'tests/corpus/run --core'
 # Not in it: test_backend_mpi.sh, which `make conform` runs, and test_bench.sh, which `make ci` runs.
 TESTS_SHORT := $(filter-out $(TESTS_WAIT) $(TESTS_LONG) $(call e2e_test,backend_mpi bench),$(E2E_TESTS))
 test: deps

@@ -367,6 +367,7 @@ static void desc_put_command(struct buf *out, const struct desc_workload *worklo
     buf_put_str(out, workload->workdir ? workload->workdir : "");
     desc_put_loc(out, &workload->workdir_loc);
     desc_put_kvs(out, &workload->env);
+    buf_put_u8(out, workload->observe);
 }
 
 static void desc_read_command(struct decoder *in, struct desc_workload *workload)
@@ -376,6 +377,7 @@ static void desc_read_command(struct decoder *in, struct desc_workload *workload
     workload->workdir = read_str(&in->r, in->arena);
     desc_read_loc(in, &workload->workdir_loc);
     desc_read_kvs(in, &workload->env);
+    workload->observe = read_u8(&in->r);
 }
 
 static void desc_put_workload(struct buf *out, const struct desc_workload *workload)

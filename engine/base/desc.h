@@ -99,6 +99,9 @@ struct desc_override { /* workloads[].per_ranks[] */
     struct desc_kvs params;
 };
 
+/* The libraries whose calls in a command are recorded: bits of desc_workload.observe. */
+enum { DESC_OBSERVE_MPI = 1 };
+
 struct desc_workload {
     const char *name;
     const char *plugin; /* absolute path; "" = it is a command */
@@ -119,6 +122,7 @@ struct desc_workload {
     const char *workdir; /* of a command; relative to the workdir of its host, or to `folder` */
     struct diag_loc workdir_loc;
     struct desc_kvs env; /* of a command; added to desc.env_set */
+    uint8_t observe;     /* of a command */
     /* Files and folders that the command needs, as absolute paths. Staging reads them; they are not
      * encoded. */
     struct desc_item *stage_files;

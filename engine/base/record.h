@@ -100,6 +100,28 @@ enum record_tap {
     RECORD_TAP_NCCL
 };
 
+/* Why no library records the calls of a rank that runs a command: record_head.unobserved. The agent
+ * or the library says so; the texts are those of unobserved_text (base/preload.h). */
+enum record_unobserved {
+    RECORD_UNOBSERVED_NONE,
+    RECORD_UNOBSERVED_OFF,       /* observe: off */
+    RECORD_UNOBSERVED_NO_TAP,    /* this host has no such library */
+    RECORD_UNOBSERVED_PROGRAM,   /* its file cannot be read */
+    RECORD_UNOBSERVED_STATIC,    /* it has no dynamic linker */
+    RECORD_UNOBSERVED_SETUID,    /* it gets other rights, so the linker ignores LD_PRELOAD */
+    RECORD_UNOBSERVED_MACHINE,   /* it is of another machine */
+    RECORD_UNOBSERVED_LIBC,      /* its dynamic linker is not that of glibc */
+    RECORD_UNOBSERVED_SANITIZER, /* its sanitizer must be the first library */
+    RECORD_UNOBSERVED_TOOL,      /* another library stands in front of MPI */
+    RECORD_UNOBSERVED_LIBRARY,   /* this MPI is not known */
+    RECORD_UNOBSERVED_FORTRAN,   /* Fortran calls of Open MPI do not pass here */
+    RECORD_UNOBSERVED_WORLD,     /* MPI_COMM_WORLD is not the job */
+    RECORD_UNOBSERVED_MEMBER,    /* the program has called collrun_init */
+    RECORD_UNOBSERVED_MEMORY,
+    RECORD_UNOBSERVED_NO_CALL, /* the library is there, and MPI_Init was not called */
+    RECORD_UNOBSERVED_COUNT
+};
+
 /* Which threads may call, as MPI_Init_thread agrees it. */
 enum record_level {
     RECORD_LEVEL_MULTIPLE, /* any thread, at any time */
@@ -130,7 +152,7 @@ struct record_head {
     uint64_t mono_ns0, ticks0, ticks_mult;
     /* Who writes the calls of threads, and what is known about the process. */
     _Atomic uint32_t tap;         /* enum record_tap: 0: no library does */
-    _Atomic uint32_t pid;         /* the process that does */
+    _Atomic uint32_t pid;         /* the process that does; before, that of the rank */
     _Atomic uint32_t epoch;       /* 2 * process images that have begun to; odd: one begins */
     _Atomic uint32_t level;       /* enum record_level */
     _Atomic uint32_t init_thread; /* tid; 0: not known, so any thread may call */
@@ -170,7 +192,10 @@ struct record_head {
     _Atomic uint64_t next_line; /* lines ever begun; line i is at [i % nlines] */
     /* What the rank logs (base/debug.h): the agent writes both before the rank starts. */
     uint64_t debug_areas, debug_start_ns;
-    char padding[4096 - 288 - 4 * RECORD_LIBRARY - sizeof(struct record_failure) -
+    char library_name[48];       /* whose calls are recorded: "MPICH 5.0.2"; may be cut */
+    _Atomic uint32_t unobserved; /* enum record_unobserved */
+    uint32_t reserved;
+    char padding[4096 - 344 - 4 * RECORD_LIBRARY - sizeof(struct record_failure) -
                  RECORD_USER_OPS * sizeof(struct record_user_op)];
 };
 

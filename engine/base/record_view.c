@@ -7,6 +7,7 @@
 #include "base/record_view.h"
 
 #include "base/buf.h"
+#include "base/mpi_names.h"
 #include "base/names.h"
 
 #include <stdio.h>
@@ -71,8 +72,22 @@ uint64_t record_view_ns(const struct record_view *v, uint64_t ticks)
     return ticks ? h->mono_ns0 + (passed >> 32) * mult + ((passed & UINT32_MAX) * mult >> 32) : 0;
 }
 
-static bool record_view_is_call(uint8_t kind, uint8_t dtype, uint8_t op)
+/* What the numbers of a call mean. `function`: of MPI, or 0. */
+struct record_view_call {
+    uint8_t function;
+    enum collrun_kind kind;
+};
+
+/* False: it is none. */
+static bool record_view_call(const struct record_view *v, uint8_t kind, uint8_t dtype, uint8_t op,
+                             struct record_view_call *out)
 {
+    if (atomic_load_explicit(&v->head.tap, memory_order_relaxed) == RECORD_TAP_MPI) {
+        *out = (struct record_view_call){kind, kind ? (enum collrun_kind)mpi_function_kind(kind)
+                                                    : COLLRUN_BARRIER};
+        return kind < MPI_FN_COUNT;
+    }
+    *out = (struct record_view_call){0, (enum collrun_kind)kind};
     return (kind_is_known((enum collrun_kind)kind) || (enum collrun_kind)kind == KIND_PROBE) &&
            dtype_is_known((enum collrun_dtype)dtype) &&
            (op_is_known((enum collrun_op)op) || op == OP_USER);
@@ -102,6 +117,7 @@ static void record_view_copy_group(const struct record_group *g, struct record_g
 bool record_view_group(const struct record_view *v, uint32_t slot, struct record_view_group *out)
 {
     struct record_group g;
+    struct record_view_call call;
     if (slot >= v->head.ngroups)
         return false;
     record_view_copy_group(
@@ -109,7 +125,7 @@ bool record_view_group(const struct record_view *v, uint32_t slot, struct record
     uint32_t used = atomic_load_explicit(&g.used, memory_order_relaxed);
     if (used != RECORD_GROUP_OPEN && used != RECORD_GROUP_CLOSED)
         return false;
-    if (!record_view_is_call(g.kind, g.dtype, g.op) || !g.members || g.rank >= g.members ||
+    if (!record_view_call(v, g.kind, g.dtype, g.op, &call) || !g.members || g.rank >= g.members ||
         g.check > COLLRUN_CHECK_OFF || g.started > RECORD_NUMBER_MAX ||
         atomic_load_explicit(&g.done, memory_order_relaxed) > RECORD_NUMBER_MAX)
         return false;
@@ -127,7 +143,8 @@ bool record_view_group(const struct record_view *v, uint32_t slot, struct record
                                    .done = g.done,
                                    .bytes = g.bytes,
                                    .since_ns = record_view_ns(v, g.since),
-                                   .kind = (enum collrun_kind)g.kind,
+                                   .function = call.function,
+                                   .kind = call.kind,
                                    .dtype = (enum collrun_dtype)g.dtype,
                                    .op = (enum collrun_op)g.op,
                                    .root_or_peer = g.root_or_peer < -1 ? -1 : g.root_or_peer,
@@ -251,11 +268,12 @@ bool record_view_op(const struct record_view *v, uint64_t index, struct record_v
 {
     struct record_entry e;
     struct record_view_slot g = {0};
+    struct record_view_call call;
     if (index < record_view_first(v) || index >= record_view_end(v) ||
         !record_view_copy_entry(v, index, &e))
         return false;
     uint8_t state = atomic_load_explicit(&e.state, memory_order_relaxed);
-    if (!record_view_is_call(e.kind, e.dtype, e.op) || state < RECORD_POSTED ||
+    if (!record_view_call(v, e.kind, e.dtype, e.op, &call) || state < RECORD_POSTED ||
         state > RECORD_CANCELED || e.group >= v->head.ngroups)
         return false;
     bool is_current = record_view_slot(v, e.group, &g) && index >= g.first;
@@ -269,11 +287,12 @@ bool record_view_op(const struct record_view *v, uint64_t index, struct record_v
         .generation = g.generation,
         .number = number,
         .state = (enum record_state)state,
-        .kind = (enum collrun_kind)e.kind,
+        .function = call.function,
+        .kind = call.kind,
         .dtype = (enum collrun_dtype)e.dtype,
         .op = (enum collrun_op)e.op,
         .root_or_peer = e.root_or_peer < -1 ? -1 : e.root_or_peer,
-        .tag = collrun_kind_is_vector((enum collrun_kind)e.kind) ? 0 : e.tag,
+        .tag = collrun_kind_is_vector(call.kind) ? 0 : e.tag,
         .count = e.count,
         .called_ns = record_view_ns(v, e.called),
         .started_ns = record_view_ns(v, e.started),
@@ -281,8 +300,7 @@ bool record_view_op(const struct record_view *v, uint64_t index, struct record_v
         .site = e.site,
         .thread = e.thread,
         .tid = record_view_tid(v, e.thread),
-        .counts =
-            collrun_kind_is_vector((enum collrun_kind)e.kind) ? e.tag : (uint32_t)RECORD_NO_COUNTS};
+        .counts = collrun_kind_is_vector(call.kind) ? e.tag : (uint32_t)RECORD_NO_COUNTS};
     return true;
 }
 

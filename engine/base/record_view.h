@@ -39,6 +39,7 @@ struct record_view_group {
     uint64_t started, done;   /* numbers; started > done: inside */
     uint64_t bytes, since_ns; /* moved so far; when `started` last grew */
     /* What operation `started` is, as in record_view_op. */
+    uint8_t function;
     enum collrun_kind kind;
     enum collrun_dtype dtype;
     enum collrun_op op;
@@ -57,7 +58,9 @@ struct record_view_op {
     uint32_t generation; /* of the slot's present group */
     uint64_t number;     /* if !is_current: its low 32 bits */
     enum record_state state;
-    enum collrun_kind kind; /* or KIND_PROBE */
+    uint8_t function;       /* of MPI: enum mpi_function, and dtype and op are numbers of
+                               base/mpi_names.h; 0: an operation of collrun */
+    enum collrun_kind kind; /* or KIND_PROBE; of MPI also one of enum record_kind */
     enum collrun_dtype dtype;
     enum collrun_op op; /* or OP_USER */
     int root_or_peer;   /* -1: none; of a receive from any source, once it is done: the source */

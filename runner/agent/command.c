@@ -5,9 +5,11 @@
 #include "agent/environment.h"
 #include "agent/rank_stdin.h"
 #include "base/elf_machine.h"
+#include "base/preload.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +59,40 @@ bool command_is_wrapped(const struct rank_proc *p)
             return true;
     }
     return false;
+}
+
+/* Why the calls of the program are not recorded, as far as it is known before MPI_Init: NO_CALL, if
+ * the library that records them is preloaded. `tap`: its file. */
+static enum record_unobserved command_preload(const struct rank_proc *p, const char *tap)
+{
+    const char *value = getenv(PRELOAD_VARIABLE);
+    const struct desc_strs *words = command_is_wrapped(p) ? &p->agent->desc.wrap : NULL;
+    words = words && words->n ? words : &p->command->command;
+    if (!(p->command->observe & DESC_OBSERVE_MPI))
+        return RECORD_UNOBSERVED_OFF;
+    /* A list of libraries has no way to write a path with one of these. */
+    if (access(tap, R_OK) < 0 || strpbrk(tap, ": "))
+        return RECORD_UNOBSERVED_NO_TAP;
+    const enum record_unobserved why = preload_refusal(words->items[0], getenv("PATH"), value);
+    char *list = why ? NULL : preload_add(tap, value);
+    if (!why && (!list || setenv(PRELOAD_VARIABLE, list, 1) < 0))
+        return RECORD_UNOBSERVED_MEMORY;
+    free(list);
+    return why ? why : RECORD_UNOBSERVED_NO_CALL;
+}
+
+/* With `observe: off` the environment is that of the user. */
+static void command_observe(const struct rank_proc *p, const char *engine)
+{
+    char tap[PATH_MAX], real[PATH_MAX];
+    const char *slash = strrchr(engine, '/');
+    if (!p->record)
+        return;
+    snprintf(tap, sizeof tap, "%.*s/../../lib/collrun/taps/libcollrun_mpi.so",
+             slash ? (int)(slash - engine) : 0, engine);
+    atomic_store(&p->record->pid, (uint32_t)getpid());
+    atomic_store(&p->record->unobserved,
+                 (uint32_t)command_preload(p, realpath(tap, real) ? real : tap));
 }
 
 /* For a shell to work in: who works there runs the program of the rank. */
@@ -141,6 +177,7 @@ int command_exec(const struct rank_proc *p, const char *engine, struct diag *d)
     setenv("COLLRUN_CONTROL_FD", fd, 1);
     pmi_set_environment(p);
     command_add_libraries(engine);
+    command_observe(p, engine);
     command_exec_argv(p, &p->command->command, d);
     d->loc = p->command->loc;
     return d->code;

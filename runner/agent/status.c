@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/status.h"
 
+#include "base/mpi_names.h"
 #include "base/reap.h"
 #include "base/record_view.h"
 
@@ -58,7 +59,7 @@ static void status_put_pending(struct buf *b, const struct status_pending *p, ui
         buf_put_u64(&ops, op->count);
         buf_put_u32(&ops, (uint32_t)op->root_or_peer);
         buf_put_u32(&ops, op->tag);
-        buf_put_u8(&ops, (uint8_t)op->kind);
+        buf_put_u8(&ops, mpi_kind_pack(op->function, op->kind));
         buf_put_u8(&ops, (uint8_t)op->dtype);
         buf_put_u8(&ops, (uint8_t)op->op);
         buf_put_u64(&ops, op->site);
@@ -88,7 +89,7 @@ static void status_put_group(struct buf *b, const struct record_view_group *g, u
     buf_put_u64(b, status_age(g->since_ns, now));
     buf_put_u64(b, g->count);
     buf_put_u32(b, (uint32_t)g->root_or_peer);
-    buf_put_u8(b, (uint8_t)g->kind);
+    buf_put_u8(b, mpi_kind_pack(g->function, g->kind));
     buf_put_u8(b, (uint8_t)g->dtype);
     buf_put_u8(b, (uint8_t)g->op);
     buf_put_str(b, g->scope);

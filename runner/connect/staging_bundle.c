@@ -482,12 +482,16 @@ static int bundle_add_commands(struct staging_bundle *b, const struct desc *desc
                                const char *prefix, struct arena *arena, struct diag *d)
 {
     struct staged_files files = {0};
+    const char *tap = arena_printf(arena, "%s/lib/collrun/taps/libcollrun_mpi.so", prefix);
     int rc = COLLRUN_OK;
-    bool commands = false;
+    bool commands = false, observed = false;
     for (uint32_t i = 0; rc == COLLRUN_OK && i < desc->nworkloads; i++) {
         commands = commands || desc->workloads[i].command.n;
+        observed = observed || (desc->workloads[i].observe & DESC_OBSERVE_MPI);
         rc = bundle_add_stage_files(b, &desc->workloads[i], &files, arena, d);
     }
+    if (rc == COLLRUN_OK && observed && access(tap, R_OK) == 0)
+        rc = bundle_add(b, tap, "lib/collrun/taps", BUNDLE_PLAIN, arena, d);
     return rc == COLLRUN_OK && commands ? bundle_add_python(b, prefix, arena, d) : rc;
 }
 

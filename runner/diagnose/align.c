@@ -1,20 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/align.h"
 
+#include "base/mpi_names.h"
 #include "base/names.h"
 
 #include <string.h>
 
+/* The types of buffers of MPI, of which one without elements has none. */
+static bool align_mpi_differs(const struct align_call *a, const struct align_call *b)
+{
+    return a->count && b->count &&
+           (mpi_type_class(a->dtype) != mpi_type_class(b->dtype) ||
+            (a->count == b->count && a->user_op != b->user_op));
+}
+
 const char *align_field(const struct align_call *a, const struct align_call *b)
 {
     enum collrun_kind kind = (enum collrun_kind)a->kind;
-    if (a->kind != b->kind)
+    if (a->kind != b->kind || a->function != b->function)
         return "kind";
     if (kind == COLLRUN_BARRIER)
         return NULL;
-    if (a->dtype != b->dtype)
+    if (a->function ? align_mpi_differs(a, b) : a->dtype != b->dtype)
         return "dtype";
-    if (collrun_kind_reduces(kind) && (a->op != b->op || a->user_op != b->user_op))
+    if (collrun_kind_reduces(kind) &&
+        (a->op != b->op || (!a->function && a->user_op != b->user_op)))
         return "op";
     if (collrun_kind_has_root(kind) && a->root != b->root)
         return "root";
@@ -142,9 +152,14 @@ static bool align_op(const struct align_member *m, uint64_t number, struct recor
 
 struct align_call align_call_of(const struct record_view_op *op)
 {
-    bool user = (int)op->op == OP_USER && !collrun_kind_is_vector(op->kind);
-    return (struct align_call){(uint8_t)op->kind, (uint8_t)op->dtype, (uint8_t)op->op,
-                               op->root_or_peer,  op->count,          user ? op->tag : 0};
+    bool user = (op->function || (int)op->op == OP_USER) && !collrun_kind_is_vector(op->kind);
+    return (struct align_call){.kind = (uint8_t)op->kind,
+                               .dtype = (uint8_t)op->dtype,
+                               .op = (uint8_t)op->op,
+                               .function = op->function,
+                               .root = op->root_or_peer,
+                               .count = op->count,
+                               .user_op = user ? op->tag : 0};
 }
 
 static bool align_call_at(const struct align_member *m, uint64_t number, struct align_call *call)

@@ -13,10 +13,11 @@
 /* A collective as ranks can compare it. Members that the kind does not use are ignored, also the
  * counts of vector forms, which differ between ranks. */
 struct align_call {
-    uint8_t kind, dtype, op;
+    uint8_t kind, dtype, op, function; /* as in record_view_op */
     int32_t root;
     uint64_t count;
-    uint32_t user_op; /* of an operator of the caller, its hash; 0: not known */
+    uint32_t user_op; /* of an operator of the caller, its hash; of elements of MPI that differ,
+                         theirs; 0: not known */
 };
 
 /* The first argument that differs: "kind", "dtype", "op", "root", "count". NULL: none. */

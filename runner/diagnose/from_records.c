@@ -82,6 +82,7 @@ static void from_records_snapshot(struct rank_state *r)
                                        .bytes = g.bytes,
                                        .count = g.count,
                                        .root_or_peer = g.root_or_peer,
+                                       .function = g.function,
                                        .kind = (uint8_t)g.kind,
                                        .dtype = (uint8_t)g.dtype,
                                        .op = (uint8_t)g.op};

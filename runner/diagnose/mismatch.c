@@ -2,6 +2,7 @@
 #include "diagnose/mismatch.h"
 
 #include "base/call_text.h"
+#include "base/mpi_names.h"
 #include "base/names.h"
 #include "diagnose/align.h"
 #include "diagnose/blame.h"
@@ -44,7 +45,12 @@ static bool mismatch_call_of(const struct rank_state *r, const char *group, uint
 {
     const struct group_snapshot *g = mismatch_group(r, group, number);
     if (g && g->op != OP_USER)
-        *out = (struct align_call){g->kind, g->dtype, g->op, g->root_or_peer, g->count, 0};
+        *out = (struct align_call){.kind = g->kind,
+                                   .dtype = g->dtype,
+                                   .op = g->op,
+                                   .function = g->function,
+                                   .root = g->root_or_peer,
+                                   .count = g->count};
     return (g && g->op != OP_USER) || mismatch_recorded_call(r, group, number, out);
 }
 
@@ -93,7 +99,11 @@ static const char *mismatch_call_text(const struct rank_state *r, const struct a
                                       .root = c->root,
                                       .peer = c->root};
     char text[CALL_TEXT_LEN];
-    call_text(&call, text, sizeof text);
+    if (c->function)
+        mpi_call_text(&(struct mpi_call){c->function, c->dtype, c->op, c->root, 0, c->count}, text,
+                      sizeof text);
+    else
+        call_text(&call, text, sizeof text);
     return arena_strdup(arena, text);
 }
 
@@ -198,10 +208,15 @@ static const char *mismatch_kind(const struct align_difference *d)
 {
     bool equal = true;
     for (uint32_t i = 1; i < d->ranks.n; i++)
-        equal = equal && d->calls[i].kind == d->calls[0].kind;
-    if (d->majority < d->ranks.n)
-        return kind_name((enum collrun_kind)d->calls[d->majority].kind);
-    return equal && d->ranks.n ? kind_name((enum collrun_kind)d->calls[0].kind) : NULL;
+        equal = equal && d->calls[i].kind == d->calls[0].kind &&
+                d->calls[i].function == d->calls[0].function;
+    if (d->majority == d->ranks.n && !equal)
+        return NULL;
+    const struct align_call *right = &d->calls[d->majority < d->ranks.n ? d->majority : 0];
+    if (!d->ranks.n)
+        return NULL;
+    return right->function ? mpi_function_name(right->function)
+                           : kind_name((enum collrun_kind)right->kind);
 }
 
 static void mismatch_difference(const struct evidence *e, const struct align_difference *d,

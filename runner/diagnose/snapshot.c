@@ -5,6 +5,7 @@
 #include "diagnose/snapshot.h"
 
 #include "base/call_text.h"
+#include "base/mpi_names.h"
 #include "base/names.h"
 #include "xalloc.h"
 
@@ -30,7 +31,7 @@ static void snapshot_read_op(struct reader *r, struct snapshot_op *op)
     op->count = read_u64(r);
     op->root_or_peer = (int)read_u32(r);
     op->tag = read_u32(r);
-    op->kind = read_u8(r);
+    op->function = mpi_kind_unpack(read_u8(r), &op->kind);
     op->dtype = read_u8(r);
     op->op = read_u8(r);
     op->site = read_u64(r);
@@ -47,7 +48,7 @@ static struct snapshot_op *snapshot_read_group(struct reader *r, struct group_sn
     g->age_ns = read_u64(r);
     g->count = read_u64(r);
     g->root_or_peer = (int)read_u32(r);
-    g->kind = read_u8(r);
+    g->function = mpi_kind_unpack(read_u8(r), &g->kind);
     g->dtype = read_u8(r);
     g->op = read_u8(r);
     snapshot_read_name(r, g->scope);
@@ -126,14 +127,50 @@ uint64_t snapshot_total(const struct rank_snapshot *snapshot, const char *group,
     return operations;
 }
 
-struct collrun_call snapshot_call(const struct group_snapshot *g)
+static struct collrun_call snapshot_call(const struct group_snapshot *g, uint32_t tag)
 {
     return (struct collrun_call){.kind = (enum collrun_kind)g->kind,
                                  .count = g->count,
                                  .dtype = (enum collrun_dtype)g->dtype,
                                  .op = (enum collrun_op)g->op,
                                  .root = g->root_or_peer,
-                                 .peer = g->root_or_peer};
+                                 .peer = g->root_or_peer,
+                                 .tag = tag};
+}
+
+static struct mpi_call snapshot_mpi_call(const struct group_snapshot *g, uint32_t tag)
+{
+    return (struct mpi_call){.function = g->function,
+                             .type = g->dtype,
+                             .op = g->op,
+                             .root_or_peer = g->root_or_peer,
+                             .tag = tag,
+                             .count = g->count};
+}
+
+void snapshot_call_text(const struct group_snapshot *g, uint32_t tag, char *out, size_t size)
+{
+    const struct collrun_call call = snapshot_call(g, tag);
+    const struct mpi_call mpi = snapshot_mpi_call(g, tag);
+    if (g->function)
+        mpi_call_text(&mpi, out, size);
+    else
+        call_text(&call, out, size);
+}
+
+void snapshot_call_numbered(const struct group_snapshot *g, uint32_t tag, char *out, size_t size)
+{
+    const struct collrun_call call = snapshot_call(g, tag);
+    const struct mpi_call mpi = snapshot_mpi_call(g, tag);
+    if (g->function)
+        mpi_call_text_numbered(&mpi, g->name, g->started, out, size);
+    else
+        call_text_numbered(&call, g->name, g->started, out, size);
+}
+
+const char *snapshot_kind_name(const struct group_snapshot *g)
+{
+    return g->function ? mpi_function_name(g->function) : kind_name((enum collrun_kind)g->kind);
 }
 
 const struct group_snapshot *snapshot_oldest(const struct rank_snapshot *snapshot)
@@ -152,8 +189,8 @@ bool snapshot_inside(const struct rank_snapshot *snapshot, char *out, size_t siz
     const struct group_snapshot *oldest = snapshot_oldest(snapshot);
     if (!oldest)
         return false;
-    const struct collrun_call call = snapshot_call(oldest);
-    call_text_numbered(&call, oldest->name, oldest->started, out, size);
+    snapshot_call_numbered(
+        oldest, oldest->function && oldest->npending ? oldest->pending[0].tag : 0, out, size);
     return true;
 }
 

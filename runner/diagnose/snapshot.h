@@ -14,8 +14,8 @@ struct snapshot_op { /* an operation that has not ended */
     uint64_t idle_ns; /* since the thread that called it has last called an operation */
     int root_or_peer; /* a rank of the group; -1: none */
     uint32_t tag;
-    uint8_t kind, dtype, op;
-    uint64_t site; /* the address in the rank that called it; 0: not known */
+    uint8_t kind, dtype, op, function; /* as in record_view_op */
+    uint64_t site;                     /* the address in the rank that called it; 0: not known */
 };
 
 struct group_snapshot {
@@ -27,7 +27,7 @@ struct group_snapshot {
     uint32_t npending;
     uint64_t started, done, bytes, age_ns, count;
     int root_or_peer;
-    uint8_t kind, dtype, op;
+    uint8_t kind, dtype, op, function; /* as in record_view_op */
 };
 
 struct rank_snapshot {
@@ -45,8 +45,12 @@ struct rank_snapshot {
 bool snapshot_read(struct rank_snapshot *snapshot, const struct wire_frame *f);
 void snapshot_fini(struct rank_snapshot *snapshot);
 
-/* The last operation of the group's slot, for base/call_text.h. Its tag is not known. */
-struct collrun_call snapshot_call(const struct group_snapshot *g);
+/* The last operation of the group's slot, as its library names it; numbered: with its group and
+ * number. `tag`: of a message, which the slot does not know. */
+void snapshot_call_text(const struct group_snapshot *g, uint32_t tag, char *out, size_t size);
+void snapshot_call_numbered(const struct group_snapshot *g, uint32_t tag, char *out, size_t size);
+/* "allreduce", "MPI_Allreduce" */
+const char *snapshot_kind_name(const struct group_snapshot *g);
 /* True if the rank is a member of the group. */
 bool snapshot_has_group(const struct rank_snapshot *snapshot, const char *group);
 /* True if the rank has called the group's collective with this number. */

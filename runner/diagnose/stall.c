@@ -278,6 +278,7 @@ static void stall_join(struct stall *out, struct stall_wait *w, const struct sta
     w->op.count = op->count;
     w->op.root_or_peer = op->root_or_peer;
     w->op.kind = op->kind;
+    w->op.function = op->function;
     w->op.dtype = op->dtype;
     w->op.op = op->op;
     w->tag = op->tag;
@@ -425,6 +426,7 @@ static void stall_add_slot(struct stall_search *s, uint32_t rank, uint32_t slot,
                                 .count = g->count,
                                 .root_or_peer = g->root_or_peer,
                                 .kind = g->kind,
+                                .function = g->function,
                                 .dtype = g->dtype,
                                 .op = g->op};
     c.described = g->started == c.op.number;

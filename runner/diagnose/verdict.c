@@ -171,16 +171,27 @@ static void verdict_set_operation(const struct evidence *e, struct arena *arena,
     } else if (inside && r->end == RANK_EXITED && !r->failed) {
         v->group = arena_strdup(arena, inside->name);
         v->number = inside->started;
-        v->kind = kind_name((enum collrun_kind)inside->kind);
+        v->kind = snapshot_kind_name(inside);
     } else if (v->class == CAUSE_EXIT && r->end == RANK_EXITED && !r->failed && r->status == 0) {
         verdict_take_wait(e, arena, v);
     }
+}
+
+/* The rank has ended inside a call of MPI: the library has crashed, or has aborted the job, as it
+ * does where messages of a collective do not fit. */
+static bool verdict_ended_in_mpi(const struct rank_state *r)
+{
+    const struct group_snapshot *inside = snapshot_oldest(&r->snapshot);
+    return r->command && inside && inside->function;
 }
 
 /* Ranks that disagree about a call may wait for each other, or break the connections of a backend.
  * A workload may end in its own way after such a failure. */
 static bool verdict_may_hide_mismatch(const struct evidence *e, const struct verdict *v)
 {
+    if (v->rank != WIRE_HOST && v->class >= CAUSE_SIGNAL &&
+        verdict_ended_in_mpi(&e->ranks[v->rank]))
+        return true;
     if (v->rank == WIRE_HOST || !v->group)
         return false;
     return v->class == CAUSE_PEER || e->ranks[v->rank].why.status == COLLRUN_ERR_BACKEND ||

@@ -400,6 +400,15 @@ static bool command_check_workdir(struct planner *pl, uint32_t index)
     return false;
 }
 
+/* Bits of DESC_OBSERVE_MPI and its like. */
+static uint8_t command_observe(const struct job_observe *observe)
+{
+    uint8_t taps = observe->taps.n || observe->mode.v == JOB_OBSERVE_OFF ? 0 : DESC_OBSERVE_MPI;
+    for (uint32_t i = 0; i < observe->taps.n; i++)
+        taps |= (uint8_t)observe->taps.items[i].v;
+    return taps;
+}
+
 void plan_command(struct planner *pl, uint32_t index, struct desc_workload *out)
 {
     const struct job_workload *workload = &pl->job->workloads[index];
@@ -416,6 +425,7 @@ void plan_command(struct planner *pl, uint32_t index, struct desc_workload *out)
     out->workdir = workload->workdir.v ? workload->workdir.v : "";
     out->workdir_loc = workload->workdir.loc;
     planner_pairs(pl, &workload->env, &out->env);
+    out->observe = command_observe(&workload->observe);
     command_stage_files(pl, index, out);
     if (strchr(command->items[0].v, '/'))
         out->command.items[0] = command_file(pl, workload);

@@ -5,6 +5,7 @@
 #include "report/result.h"
 
 #include "base/loop.h"
+#include "base/preload.h"
 #include "report/json_value.h"
 #include "xalloc.h"
 
@@ -55,6 +56,25 @@ static json_t *result_error(const struct result *r, uint32_t rank, enum cause_cl
     return json_value_text(d.text);
 }
 
+/* Whose calls the rank's record has, or why it has none: {"by": "mpi", "library": "MPICH 5.0.2"},
+ * {"by": null, "why": "..."}. */
+static json_t *result_observed(const struct rank_state *state)
+{
+    static const char *const taps[] = {NULL, "collrun", "mpi"};
+    const struct record_head *head = &state->record.head;
+    if (!state->record_bytes)
+        return json_null();
+    const uint32_t tap = atomic_load(&head->tap), why = atomic_load(&head->unobserved);
+    const char *by = tap < sizeof taps / sizeof *taps ? taps[tap] : NULL;
+    char library[sizeof head->library_name + 1] = "";
+    memcpy(library, head->library_name, sizeof head->library_name);
+    if (!by)
+        return json_pack("{s:n, s:s}", "by", "why", unobserved_text((enum record_unobserved)why));
+    if (tap != RECORD_TAP_MPI)
+        return json_pack("{s:s}", "by", by);
+    return json_pack("{s:s, s:o}", "by", by, "library", json_value_text(library));
+}
+
 static json_t *result_rank_json(const struct result *r, uint32_t rank)
 {
     const struct rank_state *state = &r->ranks[rank];
@@ -72,6 +92,8 @@ static json_t *result_rank_json(const struct result *r, uint32_t rank)
     enum cause_class class = result_rank_class(r, rank);
     json_object_set_new(o, "class", json_string(cause_class_name(class)));
     json_object_set_new(o, "error", result_error(r, rank, class));
+    if (state->command)
+        json_object_set_new(o, "observed", result_observed(state));
     json_object_set_new(o, "started_s", json_real(result_seconds(r, state->started_ns)));
     json_object_set_new(o, "ended_s",
                         state->ended_ns ? json_real(result_seconds(r, state->ended_ns))

@@ -500,6 +500,15 @@ static json_t *show_json_command(const struct desc_workload *workload)
     return list;
 }
 
+/* The libraries whose calls are recorded, where the program allows that. */
+static json_t *show_json_observe(const struct desc_workload *workload)
+{
+    json_t *list = workload->command.n ? json_array() : NULL;
+    if (list && workload->observe & DESC_OBSERVE_MPI)
+        json_array_append_new(list, json_string("mpi"));
+    return list;
+}
+
 static json_t *show_json_workload(const struct desc *desc, const struct desc_workload *workload)
 {
     json_t *groups = json_array(), *overrides = json_array();
@@ -509,14 +518,14 @@ static json_t *show_json_workload(const struct desc *desc, const struct desc_wor
         json_array_append_new(
             overrides, json_pack("{so so}", "ranks", ranks_json_list(&workload->overrides[i].ranks),
                                  "params", show_json_pairs(&workload->overrides[i].params)));
-    return json_pack("{ss so* so* so* so* so so so so sb}", "name", workload->name, "plugin",
+    return json_pack("{ss so* so* so* so* so* so so so so sb}", "name", workload->name, "plugin",
                      show_json_path(workload->command.n ? NULL : workload->plugin), "command",
                      show_json_command(workload), "workdir",
                      show_json_path(workload->command.n ? workload->workdir : NULL), "env",
-                     workload->command.n ? show_json_pairs(&workload->env) : NULL, "ranks",
-                     ranks_json_list(&workload->ranks), "groups", groups, "params",
-                     show_json_pairs(&workload->params), "per_ranks", overrides, "background",
-                     (int)workload->background);
+                     workload->command.n ? show_json_pairs(&workload->env) : NULL, "observe",
+                     show_json_observe(workload), "ranks", ranks_json_list(&workload->ranks),
+                     "groups", groups, "params", show_json_pairs(&workload->params), "per_ranks",
+                     overrides, "background", (int)workload->background);
 }
 
 void show_dump(json_t *root, FILE *out)

@@ -25,8 +25,6 @@ static void stall_report_list(const uint32_t *ranks, uint32_t n, char *out, size
 /* "allreduce world#7 (8 x float32, sum)"; "world#7" if the arguments are not known. */
 static void stall_report_call(const struct stall_wait *w, bool arguments, char *out, size_t size)
 {
-    struct collrun_call call = snapshot_call(&w->op);
-    call.tag = w->tag;
     if (w->joining)
         snprintf(out, size, "collrun_init");
     else if (w->start)
@@ -34,9 +32,9 @@ static void stall_report_call(const struct stall_wait *w, bool arguments, char *
     else if (w->forming)
         forming_text(w->kind, w->op.name, out, size);
     else if (w->described && arguments)
-        call_text_numbered(&call, w->op.name, w->op.started, out, size);
+        snapshot_call_numbered(&w->op, w->tag, out, size);
     else
-        snprintf(out, size, "%s%s%s#%llu", w->described ? kind_name(call.kind) : "",
+        snprintf(out, size, "%s%s%s#%llu", w->described ? snapshot_kind_name(&w->op) : "",
                  w->described ? " " : "", w->op.name, (unsigned long long)w->op.started);
 }
 
@@ -289,11 +287,9 @@ static json_t *stall_report_set_json(uint32_t *ranks, uint32_t n)
 static json_t *stall_report_calls(const struct stall_wait *w)
 {
     char text[CALL_TEXT_LEN];
-    struct collrun_call call = snapshot_call(&w->op);
-    call.tag = w->tag;
     if (!w->described)
         return json_array();
-    call_text(&call, text, sizeof text);
+    snapshot_call_text(&w->op, w->tag, text, sizeof text);
     return json_pack("[{s:o, s:s}]", "ranks", stall_report_set_json(w->waiting, w->nwaiting),
                      "call", text);
 }
@@ -341,9 +337,8 @@ json_t *stall_report_json(const struct stall_report *r)
         class, "culprits", stall_report_list_json(s->culprits, network ? 0 : s->nculprits),
         "suspects",
         network ? ranks_json_list(&cut.ranks) : stall_report_list_json(s->suspects, s->nsuspects),
-        "group", stall_report_group(w), "kind",
-        w->described ? kind_name((enum collrun_kind)w->op.kind) : NULL, "number",
-        stall_report_number(w), "field", "calls", stall_report_calls(w), "waits",
+        "group", stall_report_group(w), "kind", w->described ? snapshot_kind_name(&w->op) : NULL,
+        "number", stall_report_number(w), "field", "calls", stall_report_calls(w), "waits",
         stall_report_waits(s), "text", json_value_text(text));
     if (o && network)
         json_object_set_new(o, "network", verdict_json_network(&cut));

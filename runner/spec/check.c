@@ -367,6 +367,9 @@ static void check_command_keys(struct checker *c, uint32_t index)
     if (!w->command.n) {
         check_refuse_key(c, index, "workdir", &w->workdir.loc, "only a command has it", NULL);
         check_refuse_key(c, index, "env", &w->env.loc, "only a command has it", NULL);
+        check_refuse_key(c, index, "observe",
+                         w->observe.taps.n ? &w->observe.taps.loc : &w->observe.mode.loc,
+                         "only a command has it; what a plugin calls is always recorded", NULL);
         check_refuse_key(c, index, "stage_files", &w->stage_files.loc,
                          "only a command has it; a plugin is staged without it", NULL);
         return;

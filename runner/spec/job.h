@@ -207,12 +207,20 @@ struct job_override {
     struct diag_loc loc;
 };
 
+enum job_observe_mode { JOB_OBSERVE_AUTO, JOB_OBSERVE_OFF };
+/* Which libraries' calls are recorded: a word, or a list of them. */
+struct job_observe {
+    struct job_num mode;  /* without a list */
+    struct job_nums taps; /* n = 0: there is no list; DESC_OBSERVE_MPI */
+};
+
 struct job_workload {
     struct job_str name; /* default: the plugin's file name without lib and .so, or the program's */
     struct job_str plugin;
-    struct job_strs command; /* n = 0: not written; a workload has a plugin or a command */
-    struct job_str workdir;  /* of the command */
-    struct job_pairs env;    /* of the command */
+    struct job_strs command;    /* n = 0: not written; a workload has a plugin or a command */
+    struct job_str workdir;     /* of the command */
+    struct job_pairs env;       /* of the command */
+    struct job_observe observe; /* of the command */
     struct job_strs stage_files;
     struct job_ranks ranks;
     struct job_strs groups; /* loc.line 0 = all groups of a rank */

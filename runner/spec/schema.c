@@ -5,6 +5,7 @@
  */
 #include "spec/schema.h"
 
+#include "base/desc.h"
 #include "base/devices.h"
 #include "base/record.h"
 #include "base/template.h"
@@ -269,6 +270,23 @@ static const struct schema_type stage_files = {.kind = SCHEMA_LIST,
                                                .example = "stage_files: [train.py, data]",
                                                .item = &stage_file,
                                                LOC(job_strs)};
+static const struct schema_choice observe_words[] = {
+    {"auto", JOB_OBSERVE_AUTO}, {"off", JOB_OBSERVE_OFF}, {0}};
+static const struct schema_type observe_word = {.kind = SCHEMA_CHOICE, .choices = observe_words};
+static const struct schema_choice observe_libraries[] = {{"mpi", DESC_OBSERVE_MPI}, {0}};
+static const struct schema_type observe_library = {
+    .kind = SCHEMA_CHOICE, .choices = observe_libraries, .size = sizeof(struct job_num)};
+static const struct schema_type observe_list = {.kind = SCHEMA_LIST,
+                                                .expects = "a list of libraries: mpi",
+                                                .at = AT(job_observe, taps),
+                                                .item = &observe_library,
+                                                .not_empty = true,
+                                                LOC(job_nums)};
+static const struct schema_type observe = {.kind = SCHEMA_EITHER,
+                                           .expects = "auto, off, or a list of libraries: mpi",
+                                           .example = "observe: [mpi]",
+                                           .scalar = &observe_word,
+                                           .list = &observe_list};
 static const struct schema_key workload_keys[] = {
     {KEY("name", title, AT(job_workload, name), NULL,
          "Name of the workload in messages; default: the name of the plugin or program")},
@@ -284,6 +302,10 @@ static const struct schema_key workload_keys[] = {
          "workdir of its host; default: that folder")},
     {KEY("env", workload_env, AT(job_workload, env), NULL,
          "Variables of the command, added to env.set")},
+    {KEY("observe", observe, AT(job_workload, observe), "auto",
+         "Whether the calls of a command that does not use collrun are recorded, so that mistakes "
+         "in them are explained: auto (those of MPI, where that is possible), off, or a list: "
+         "[mpi]")},
     {KEY("stage_files", stage_files, AT(job_workload, stage_files), NULL,
          "Files and folders that the command needs, relative to the job file. A host reached "
          "by ssh or a command gets copies, and the command starts in the copy of its folder")},

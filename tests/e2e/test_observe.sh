@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Programs that know nothing of collrun, and whose calls of MPI are recorded (observe): correct ones are not disturbed, mistakes in
+# collectives are named, and no program is broken by the library that is preloaded. With Debian's MPICH, and with those of
+# tests/bench/peers.sh mpi where they are installed.
+. "$(dirname "$0")/lib.sh"
+peers=${PEERS:-$top/build/peers}
+within=$((60 * slow))
+if [ ! -e "$home/lib/collrun/taps/libcollrun_mpi.so" ]; then
+    skip "calls of MPI" "this build has no library that records them: sanitizers would need their runtime in the program"
+    done_testing
+fi
+
+# mpi COUNT PROGRAM ARGUMENTS...: a job of COUNT ranks, with result.json in out. LIBRARIES: a folder of the MPI; OBSERVE; ENV: variables.
+mpi() {
+    local count=$1 list= word
+    shift
+    for word; do list="$list'$word', "; done
+    rm -rf out.run
+    job mpi <<END
+version: 1
+processes: {count: $count}
+timeouts: {run: ${within}s, stall: off}
+logging: {dir: out.run}
+env: {set: {LD_LIBRARY_PATH: '${LIBRARIES:-}', ${ENV:-}}}
+workloads:
+  - {name: mpi, command: [${list%, }], observe: ${OBSERVE:-auto}}
+END
+    run mpi.yaml
+}
+# field PATH: of result.json, such as verdict.class.
+field() { python3 -c 'import functools, json, sys
+value = functools.reduce(lambda o, k: o[int(k)] if k.isdigit() else o[k], sys.argv[1].split("."), json.load(open("out.run/result.json")))
+print(value if isinstance(value, str) else json.dumps(value))' "$1"; }
+sorted() { sed 's/^\[[0-9]*\] //' out | LC_ALL=C sort | tr '\n' ';'; }
+
+# right NAME COUNT PROGRAM [ARGUMENTS]: prints the same observed and not.
+right() {
+    local name=$1 want
+    shift
+    OBSERVE=off mpi "$@"
+    want="$code $(sorted)"
+    is "$name: off: why" "$(field ranks.0.observed.why)" "the job file has observe: off"
+    mpi "$@"
+    is "$name: the same, observed" "$code $(sorted)" "$want"
+    like "$name: begins with 0" "$want" '^0 rank 0 of'
+    is "$name: by whom" "$(field ranks.0.observed.by)" mpi
+    is "$name: no verdict" "$(field verdict.class)" ok
+    quiet "$name: nothing on stderr"
+}
+
+# mistake PROGRAM NAME FIELD NUMBER TEXT: three ranks, of which rank 2 is wrong.
+mistake() {
+    mpi 3 "$1" "$2"
+    is "$2: class, culprits, field, number" "$(field verdict.class) $(field verdict.culprits) $(field verdict.field) $(field verdict.number)" "mismatch [2] $3 $4"
+    like "$2: the calls" "$(err)" "$5"
+}
+
+mistakes() {
+    mistake "$1" kind kind 4 'MPI_COMM_WORLD#4: ranks 0-1 call MPI_Bcast\(count=4, MPI_INT, root=0\), rank 2 calls MPI_Reduce\(count=4, MPI_INT, MPI_SUM, root=0\)'
+    mistake "$1" root root 4 'ranks 0-1 call MPI_Bcast\(count=4, MPI_INT, root=0\), rank 2 calls MPI_Bcast\(count=4, MPI_INT, root=1\)'
+    mistake "$1" count count 4 'ranks 0-1 call MPI_Allreduce\(count=4, MPI_INT, MPI_SUM\), rank 2 calls MPI_Allreduce\(count=3, MPI_INT, MPI_SUM\)'
+    mistake "$1" type dtype 4 'ranks 0-1 call MPI_Allreduce\(count=4, MPI_INT, MPI_SUM\), rank 2 calls MPI_Allreduce\(count=4, MPI_FLOAT, MPI_SUM\)'
+    mistake "$1" op op 4 'ranks 0-1 call MPI_Reduce\(count=4, MPI_INT, MPI_SUM, root=0\), rank 2 calls MPI_Reduce\(count=4, MPI_INT, MPI_MAX, root=0\)'
+    mistake "$1" gather count 4 'ranks 0-1 call MPI_Gather\(count=2, MPI_INT, root=0\), rank 2 calls MPI_Gather\(count=1, MPI_INT, root=0\)'
+    mistake "$1" derived dtype 4 'calls MPI_Bcast\(count=4, a derived type, root=0\)'
+    mistake "$1" form kind 4 'ranks 0-1 call MPI_Comm_dup\(\), rank 2 calls MPI_Barrier\(\)'
+    mistake "$1" nonblocking kind 4 'ranks 0-1 call MPI_Barrier\(\), rank 2 calls MPI_Ibarrier\(\)'
+    mistake "$1" order kind 4 'ranks 0-1 call MPI_Bcast\(count=4, MPI_INT, root=0\), rank 2 calls MPI_Barrier\(\)'
+    mistake "$1" "left out" kind 4 'ranks 0-1 call MPI_Barrier\(\), rank 2 calls MPI_Finalize\(\)'
+    mistake "$1" child count 1 'halves#1: ranks 0-1 call MPI_Bcast\(count=4, MPI_INT, root=0\), rank 2 calls MPI_Bcast\(count=2'
+    for name in alltoallv gatherv; do
+        mpi 3 "$1" $name
+        is "$name: class, field, number" "$(field verdict.class) $(field verdict.field) $(field verdict.number)" "mismatch counts 4"
+        like "$name: who" "$(err)" 'rank 2 sends 1 elements to rank 0, which expects 2'
+    done
+    mpi 3 "$1" allgatherv
+    is "allgatherv: class, culprits" "$(field verdict.class) $(field verdict.culprits) $(field verdict.field)" "mismatch [2] counts"
+    OBSERVE=off mpi 3 "$1" op
+    is "a wrong operator, not observed" "$code" 0
+}
+
+# build NAME MPICC: the programs, as NAME.right and so on.
+build() {
+    "$2" -g -w "$here/mpi/right.c" -o "$1.right" && "$2" -g "$here/mpi/wrong.c" -o "$1.wrong"
+}
+
+# ---- Debian's MPICH ----
+mpicc=${MPICC:-$(command -v mpicc.mpich)}
+[ -n "$mpicc" ] && "$mpicc" -show 2>/dev/null | grep -q -- -lmpi || mpicc=
+if [ -z "$mpicc" ]; then
+    skip "programs of MPICH" "no mpicc of MPICH (MPICC names one)"
+elif ! build debian "$mpicc"; then
+    not_ok "mpicc builds the programs"
+else
+    right "MPICH" 4 ./debian.right 2
+    right "MPICH, one rank" 1 ./debian.right
+    right "MPICH, MPI_THREAD_MULTIPLE" 3 ./debian.right 1 multiple
+    mistakes ./debian.wrong
+fi
+
+# ---- the newest MPIs ----
+if [ -x "$peers/mpich/bin/mpicc" ] && build new "$peers/mpich/bin/mpicc"; then
+    LIBRARIES=$peers/mpich/lib right "the newest MPICH" 5 ./new.right
+    like "the newest MPICH: its name" "$(field ranks.0.observed.library)" '^MPICH [5-9]\.'
+    LIBRARIES=$peers/mpich/lib mistake ./new.wrong kind kind 4 'rank 2 calls MPI_Reduce'
+    [ ! -d "$peers/impi-devel/lib" ] || LIBRARIES=$peers/impi-devel/lib right "Intel MPI" 4 ./new.right
+    if [ -x "$peers/mpich/bin/mpicc_abi" ] && build standard "$peers/mpich/bin/mpicc_abi"; then
+        LIBRARIES=$peers/mpich/lib right "the standard interface" 4 ./standard.right
+        LIBRARIES=$peers/mpich/lib mistake ./standard.wrong type dtype 4 'MPI_FLOAT'
+    fi
+else
+    skip "the newest MPICH" "$peers/mpich is not installed: tests/bench/peers.sh mpi"
+fi
+
+# ---- no program is broken ----
+cc -O1 "$here/mpi/quirks.c" -o quirks || not_ok "the compiler builds a program"
+cc -O1 -static -x c - -o static <<<'int main(void) { return 0; }' 2>/dev/null || rm -f static
+mpi 1 sh -c 'exec env sh -c "env | grep -c ^LD_PRELOAD; exec true"'
+is "without LD_PRELOAD of the user" "$code $(sorted)" "0 0;"
+is "a program without MPI" "$(field ranks.0.observed.why)" "the program has not called MPI_Init"
+printf 'int own(void) { return 7; }\n' | cc -shared -fPIC -x c - -o libown.so
+ENV="LD_PRELOAD: '$tmp/libown.so'" mpi 1 sh -c 'echo $LD_PRELOAD; cat /proc/self/maps | grep -c libown'
+is "with one" "$code $(sed 's/^\[0\] //' out | head -n 1) $(sed 's/^\[0\] //' out | tail -n 1 | grep -c '[1-9]')" "0 $tmp/libown.so 1"
+ENV="LD_PRELOAD: ''" mpi 1 sh -c 'echo "<$${LD_PRELOAD-unset}>"'
+is "with an empty one" "$code $(sorted)" "0 <>;"
+OBSERVE=off mpi 1 sh -c 'tr "\0" "\n" </proc/$$/environ | grep -c ^LD_PRELOAD; true'
+is "observe: off leaves the environment" "$(sorted)" "0;"
+if [ -x static ]; then
+    mpi 1 ./static
+    is "a static program" "$code $(field ranks.0.observed.why)" "0 the program is linked statically"
+    mpi 1 sh -c 'exec ./static'
+    is "exec of a static program" "$code $(field ranks.0.observed.why)" "0 the program is linked statically"
+fi
+if echo 'int main(void) { return 0; }' | cc -fsanitize=address -x c - -o asan 2>/dev/null; then
+    mpi 1 ./asan
+    is "a program with AddressSanitizer" "$code $(field ranks.0.observed.why)" "0 the program has a sanitizer, which must be the first library"
+    mpi 1 bash -c 'exec ./asan'
+    is "exec of it" "$code $(cat err)" "0 "
+else
+    skip "a program with AddressSanitizer" "the compiler has none"
+fi
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+    cp "$(type -P true)" setuid && chown 1:1 setuid && chmod 6755 setuid
+    mpi 1 ./setuid
+    is "a setuid program" "$code $(field ranks.0.observed.why)" "0 the program gets other rights than its user (setuid)"
+else
+    skip "a setuid program" "only root can make one of another user"
+fi
+if [ -n "$mpicc" ]; then
+    # MPI is behind bash and env, which the rank executes; a child of the rank is not the rank.
+    mpi 3 bash -c 'exec env A=1 ./debian.wrong op'
+    is "behind bash and env" "$(field verdict.class) $(field ranks.1.observed.by)" "mismatch mpi"
+    mpi 3 bash -c './debian.wrong op; true'
+    is "a child of the rank" "$code $(field ranks.1.observed.why)" "0 the program has not called MPI_Init"
+    library=$(ldd debian.right | awk '$1 ~ /libmpi/ { print $3; exit }')
+    ENV="LD_PRELOAD: '$tmp/libown.so'" mpi 2 ./quirks "$library"
+    is "MPI that is loaded late, and a child" "$code $(sorted) $(field ranks.0.observed.by)" "0 $tmp/libown.so|$tmp/libown.so|$tmp/libown.so;$tmp/libown.so|$tmp/libown.so|$tmp/libown.so; mpi"
+    # Another tool that uses MPI's profiling interface sees each call.
+    "$mpicc" -shared -fPIC -x c - -o libtool.so <<'EOF'
+#include <mpi.h>
+#include <stdio.h>
+int MPI_Barrier(MPI_Comm comm) { puts("tool"); return PMPI_Barrier(comm); }
+EOF
+    ENV="LD_PRELOAD: '$tmp/libtool.so'" mpi 1 ./debian.right
+    is "another tool" "$code $(grep -c tool out) $(field ranks.0.observed.why)" "0 3 another tool uses MPI's profiling interface"
+fi
+done_testing
