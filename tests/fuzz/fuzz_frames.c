@@ -133,7 +133,7 @@ static void read_job(void)
         "on_failure: {rules: [{when: {cause: signal}, action: continue}]}\n"
         "workloads: [{plugin: train, ranks: 0-1}, {command: [tool], ranks: 2}]\n";
     struct diag_list diags;
-    char path[64];
+    static char path[64]; /* the sources of the job name it */
     int fd = memfd_create("job", MFD_CLOEXEC);
     must(fd >= 0 && write(fd, text, sizeof text - 1) > 0, "there is memory");
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
