@@ -17,7 +17,9 @@ struct nccl_group;
 /* With nothing to move, the forms with equal counts still synchronize all ranks; NCCL's do not. */
 static inline bool native_is_barrier(const struct collrun_call *call)
 {
-    return call->kind == COLLRUN_BARRIER || (call->kind < COLLRUN_ALLGATHERV && call->count == 0);
+    const unsigned short counts = COLLRUN_IS_VECTOR | COLLRUN_IS_MESSAGE;
+    return call->kind == COLLRUN_BARRIER ||
+           (call->count == 0 && !(collrun_kind_row(call->kind).flags & counts));
 }
 
 /* NCCL's type and operator for a reduction; false: NCCL has none. */

@@ -6,6 +6,8 @@
  */
 #include "local.h"
 
+#include "packet.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -66,33 +68,19 @@ const char *net_local_failure_text(const struct net_local *l)
 
 /* ---- the calls of the workload ---- */
 
-static uint64_t local_what(const struct collrun_call *call)
+static uint64_t local_what(const struct packet_op *op)
 {
-    uint64_t what = (uint64_t)call->kind;
-    if (call->kind == COLLRUN_BARRIER)
-        return what;
-    what |= (uint64_t)call->dtype << 8;
-    if (collrun_kind_reduces(call->kind))
-        what |= (uint64_t)call->op << 16;
-    if (collrun_kind_has_root(call->kind))
-        what |= (uint64_t)(uint32_t)call->root << 32;
-    return what;
+    return (uint64_t)op->kind | (uint64_t)op->dtype << 8 | (uint64_t)op->op << 16 |
+           (uint64_t)(uint32_t)op->root << 32;
 }
 
-static uint64_t local_count(const struct collrun_call *call)
+static struct packet_op local_op(uint64_t what, uint64_t count)
 {
-    const bool has = call->kind != COLLRUN_BARRIER && !collrun_kind_is_vector(call->kind);
-    return has ? call->count : 0;
-}
-
-static struct collrun_call local_call(uint64_t what, uint64_t count)
-{
-    struct collrun_call call = COLLRUN_CALL((enum collrun_kind)(what & 0xff));
-    call.dtype = (enum collrun_dtype)(what >> 8 & 0xff);
-    call.op = (enum collrun_op)(what >> 16 & 0xff);
-    call.root = (int)(what >> 32);
-    call.count = count;
-    return call;
+    return (struct packet_op){.kind = (uint8_t)what,
+                              .dtype = (uint8_t)(what >> 8),
+                              .op = (uint8_t)(what >> 16),
+                              .root = (int32_t)(what >> 32),
+                              .count = count};
 }
 
 static struct local_post *local_post_of(const struct net_local *l, uint32_t rank, uint64_t number)
@@ -100,16 +88,16 @@ static struct local_post *local_post_of(const struct net_local *l, uint32_t rank
     return &l->posts[(size_t)rank * LOCAL_POSTS + number % LOCAL_POSTS];
 }
 
-/* The call of a rank's operation `number`. False: it has none yet, or is past it. */
+/* What a rank calls as its operation `number`. False: it has none yet, or is past it. */
 static bool local_posted(const struct net_local *l, uint32_t rank, uint64_t number,
-                         struct collrun_call *call)
+                         struct packet_op *op)
 {
     struct local_post *p = local_post_of(l, rank, number);
     if (atomic_load(&p->number) != number)
         return false;
     const uint64_t what = atomic_load(&p->what);
     const uint64_t count = atomic_load(&p->count);
-    *call = local_call(what, count);
+    *op = local_op(what, count);
     return atomic_load(&p->number) == number;
 }
 
@@ -118,10 +106,11 @@ void net_local_begin(struct net_local *l, const struct collrun_call *call)
     l->call = call;
     l->number++;
     l->ncompared = 0;
+    const struct packet_op op = packet_op_of(call);
     struct local_post *p = local_post_of(l, l->rank, l->number);
     atomic_store(&p->number, 0);
-    atomic_store_explicit(&p->what, local_what(call), memory_order_release);
-    atomic_store_explicit(&p->count, local_count(call), memory_order_release);
+    atomic_store_explicit(&p->what, local_what(&op), memory_order_release);
+    atomic_store_explicit(&p->count, op.count, memory_order_release);
     atomic_store_explicit(&p->number, l->number, memory_order_release);
 }
 
@@ -133,7 +122,8 @@ static uint32_t local_group_rank(const struct net_local *l, uint32_t rank)
 /* Compares this rank's call with those of the ranks that have begun the operation. */
 static int local_compare(struct net_local *l)
 {
-    struct collrun_call theirs, mine;
+    const struct packet_op mine = packet_op_of(l->call);
+    struct packet_op theirs;
     bool all = true;
     for (uint32_t r = l->ncompared; r < l->nranks; r++) {
         struct local_post *p = local_post_of(l, r, l->number);
@@ -143,13 +133,12 @@ static int local_compare(struct net_local *l)
             all = false;
             continue;
         }
-        if (local_what(&theirs) == local_what(l->call) &&
-            local_count(&theirs) == local_count(l->call))
+        if (packet_op_agrees(&theirs, &mine))
             continue;
         char text[1024];
-        mine = local_call(local_what(l->call), local_count(l->call));
-        l->outer->mismatch_text(l->outer->ctx, local_group_rank(l, l->rank), &mine,
-                                local_group_rank(l, r), &theirs, text, sizeof text);
+        const struct collrun_call a = packet_op_call(&mine), b = packet_op_call(&theirs);
+        l->outer->mismatch_text(l->outer->ctx, local_group_rank(l, l->rank), &a,
+                                local_group_rank(l, r), &b, text, sizeof text);
         net_local_fail(l, COLLRUN_ERR_MISMATCH, text);
         return local_report(l, COLLRUN_ERR_MISMATCH, text);
     }
@@ -187,11 +176,11 @@ static void local_mismatch_text(void *ctx, uint32_t rank_a, const struct collrun
                                 size_t len)
 {
     const struct net_local *l = ctx;
-    struct collrun_call call_a, call_b;
-    if (!local_posted(l, rank_a, l->number, &call_a))
-        call_a = *a;
-    if (!local_posted(l, rank_b, l->number, &call_b))
-        call_b = *b;
+    struct packet_op op_a, op_b;
+    const struct collrun_call call_a =
+        local_posted(l, rank_a, l->number, &op_a) ? packet_op_call(&op_a) : *a;
+    const struct collrun_call call_b =
+        local_posted(l, rank_b, l->number, &op_b) ? packet_op_call(&op_b) : *b;
     l->outer->mismatch_text(l->outer->ctx, local_group_rank(l, rank_a), &call_a,
                             local_group_rank(l, rank_b), &call_b, out, len);
 }

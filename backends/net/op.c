@@ -52,39 +52,6 @@ const struct collrun_services *net_op_services(const struct net_op *op)
     return op->group->services;
 }
 
-/* ---- the call, in packets ---- */
-
-static struct packet_op op_signature(const struct collrun_call *call, uint32_t number)
-{
-    struct packet_op s = {.number = number, .kind = (uint8_t)call->kind};
-    if (call->kind == COLLRUN_BARRIER)
-        return s;
-    s.dtype = (uint8_t)call->dtype;
-    if (collrun_kind_reduces(call->kind))
-        s.op = (uint8_t)call->op;
-    if (collrun_kind_has_root(call->kind))
-        s.root = call->root;
-    if (!collrun_kind_is_vector(call->kind))
-        s.count = call->count;
-    return s;
-}
-
-static struct collrun_call op_call_of(const struct packet_op *s)
-{
-    struct collrun_call call = COLLRUN_CALL((enum collrun_kind)s->kind);
-    call.dtype = (enum collrun_dtype)s->dtype;
-    call.op = (enum collrun_op)s->op;
-    call.root = s->root;
-    call.count = s->count;
-    return call;
-}
-
-static bool op_agrees(const struct packet_op *a, const struct packet_op *b)
-{
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
-           a->count == b->count;
-}
-
 /* ---- failures; with the lock ---- */
 
 /* A group that has failed already says nothing: its ranks may differ in what they call since then.
@@ -100,7 +67,8 @@ static void op_fail_mismatch(struct net_op *op, const struct packet *packet)
 {
     struct net_group *g = op->group;
     const struct collrun_services *s = g->services;
-    const struct collrun_call theirs = op_call_of(&packet->op), mine = op_call_of(&op->mine);
+    const struct collrun_call theirs = packet_op_call(&packet->op),
+                              mine = packet_op_call(&op->mine);
     const bool first = g->rank < packet->source;
     char text[NET_FAILURE_TEXT];
     s->mismatch_text(s->ctx, first ? g->rank : packet->source, first ? &mine : &theirs,
@@ -283,7 +251,7 @@ void net_ops_handle_packet(struct net_group *g, const struct packet *packet, con
         ops_keep(g, packet, data, len);
         return;
     }
-    if (!op_agrees(&packet->op, &op->mine)) {
+    if (!packet_op_agrees(&packet->op, &op->mine)) {
         op_fail_mismatch(op, packet);
         return;
     }
@@ -594,8 +562,8 @@ static bool op_ahead_add(struct net_ahead *ahead, const struct collrun_call *cal
 static void op_check_kept(struct net_op *op)
 {
     const struct net_ops_kept *kept = op->group->ops.kept;
-    while (kept &&
-           (kept->packet.op.number != op->mine.number || op_agrees(&kept->packet.op, &op->mine)))
+    while (kept && (kept->packet.op.number != op->mine.number ||
+                    packet_op_agrees(&kept->packet.op, &op->mine)))
         kept = kept->next;
     if (kept)
         op_fail_mismatch(op, &kept->packet);
@@ -622,7 +590,8 @@ int net_ops_run(struct net_group *g, const struct collrun_call *call,
 {
     struct net_op op = {.group = g, .call = call};
     endpoint_lock(g->endpoint);
-    op.mine = op_signature(call, g->ops.next_number++);
+    op.mine = packet_op_of(call);
+    op.mine.number = g->ops.next_number++;
     op.is_bounded = op_ahead_add(&g->ops.ahead, call, g->services->dtype_size(call->dtype));
     g->ops.current = &op;
     if (g->ops.kept)

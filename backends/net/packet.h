@@ -37,7 +37,7 @@ struct packet_message {
 };
 
 struct packet_op {
-    uint64_t count; /* of the call; or a hash of its counts */
+    uint64_t count; /* of the call; 0 in a vector form */
     uint64_t token; /* of GRANT */
     uint64_t len;   /* of the message, as the sender of this packet knows it */
     uint32_t number, slot;
@@ -54,6 +54,39 @@ struct packet {
         struct packet_op op;
     };
 };
+
+/* What all members have to call alike; what the kind lacks is 0, and so is what a packet adds. */
+static inline struct packet_op packet_op_of(const struct collrun_call *call)
+{
+    struct packet_op op = {.kind = (uint8_t)call->kind};
+    if (call->kind == COLLRUN_BARRIER)
+        return op;
+    op.dtype = (uint8_t)call->dtype;
+    if (collrun_kind_reduces(call->kind))
+        op.op = (uint8_t)call->op;
+    if (collrun_kind_has_root(call->kind))
+        op.root = call->root;
+    if (!collrun_kind_is_vector(call->kind))
+        op.count = call->count;
+    return op;
+}
+
+static inline bool packet_op_agrees(const struct packet_op *a, const struct packet_op *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+           a->count == b->count;
+}
+
+/* The call, for messages. */
+static inline struct collrun_call packet_op_call(const struct packet_op *op)
+{
+    struct collrun_call call = COLLRUN_CALL((enum collrun_kind)op->kind);
+    call.dtype = (enum collrun_dtype)op->dtype;
+    call.op = (enum collrun_op)op->op;
+    call.root = op->root;
+    call.count = op->count;
+    return call;
+}
 
 _Static_assert(sizeof(struct packet) == LINK_HEADER_LEN, "a packet's header has a fixed length");
 

@@ -208,11 +208,8 @@ static int allgather_long(struct allgather *g)
 
 int coll_allgather(struct coll *c)
 {
-    const bool uneven = c->call->kind == COLLRUN_ALLGATHERV;
     struct allgather g = {.c = c, .own = c->call->count * c->elem};
-    const int status =
-        coll_blocks_init(c, &g.blocks, c->call->count, uneven ? c->call->recvcounts : NULL,
-                         uneven ? c->call->recvdispls : NULL);
+    const int status = coll_blocks_init(c, &g.blocks, collrun_kind_row(c->call->kind).recv);
     const uint32_t nlocal = net_hosts_count(c->hosts, c->host);
     g.counts = coll_scratch(c, nlocal, sizeof *g.counts);
     g.at = coll_scratch(c, nlocal, sizeof *g.at);

@@ -136,15 +136,14 @@ static int alltoall_in_place(struct alltoall *x)
 int coll_alltoall(struct coll *c)
 {
     const struct collrun_call *call = c->call;
-    const bool uneven = call->kind == COLLRUN_ALLTOALLV;
+    const struct collrun_kind_info info = collrun_kind_row(call->kind);
+    const bool uneven = info.flags & COLLRUN_IS_VECTOR;
     struct alltoall x = {.c = c};
     if (call->count == 0 && !uneven)
         return coll_barrier(c);
-    int status = coll_blocks_init(c, &x.out, call->count, uneven ? call->sendcounts : NULL,
-                                  uneven ? call->senddispls : NULL);
+    int status = coll_blocks_init(c, &x.out, info.send);
     if (status == COLLRUN_OK)
-        status = coll_blocks_init(c, &x.in, call->count, uneven ? call->recvcounts : NULL,
-                                  uneven ? call->recvdispls : NULL);
+        status = coll_blocks_init(c, &x.in, info.recv);
     if (status != COLLRUN_OK)
         return status;
     return !uneven && call->send == call->recv ? alltoall_in_place(&x) : alltoall_pairs(&x);

@@ -49,11 +49,20 @@ int coll_broadcast_local(struct coll *c, void *data, size_t len)
     return coll_run_local(c, &call);
 }
 
-int coll_blocks_init(struct coll *c, struct coll_blocks *b, size_t count, const size_t *counts,
-                     const size_t *displs)
+int coll_blocks_init(struct coll *c, struct coll_blocks *b, unsigned char extent)
 {
-    *b = (struct coll_blocks){.counts = counts, .displs = displs, .count = count, .elem = c->elem};
-    if (!counts || displs)
+    const struct collrun_call *call = c->call;
+    *b = (struct coll_blocks){.count = call->count, .elem = c->elem};
+    if (extent == COLLRUN_SENDCOUNTS_BLOCKS) {
+        b->counts = call->sendcounts;
+        b->displs = call->senddispls;
+    } else if (extent == COLLRUN_RECVCOUNTS_BLOCKS) {
+        b->counts = call->recvcounts;
+        b->displs = call->recvdispls;
+    } else if (extent == COLLRUN_RECVCOUNTS_PACKED) {
+        b->counts = call->recvcounts;
+    }
+    if (!b->counts || b->displs)
         return COLLRUN_OK;
     b->at = coll_scratch(c, c->nranks, sizeof *b->at);
     if (!b->at)
@@ -61,7 +70,7 @@ int coll_blocks_init(struct coll *c, struct coll_blocks *b, size_t count, const 
     size_t at = 0;
     for (uint32_t r = 0; r < c->nranks; r++) {
         b->at[r] = at;
-        at += counts[r];
+        at += b->counts[r];
     }
     return COLLRUN_OK;
 }

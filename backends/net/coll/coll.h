@@ -69,15 +69,14 @@ int coll_run_local(struct coll *c, struct collrun_call *call);
 /* Broadcasts bytes from the leader to the ranks of this host. */
 int coll_broadcast_local(struct coll *c, void *data, size_t len);
 
-/* Where the blocks of all ranks lie in a buffer: bytes. */
+/* Where the blocks of all ranks lie in a buffer, by its extent in the table of kinds: bytes. */
 struct coll_blocks {
     const size_t *counts, *displs; /* elements; counts NULL: `count` each; displs NULL: packed */
     size_t count, elem;
     size_t *at; /* of packed counts: the offsets in elements; else NULL */
 };
-/* On failure (no memory) the cause is stored. */
-int coll_blocks_init(struct coll *c, struct coll_blocks *b, size_t count, const size_t *counts,
-                     const size_t *displs);
+/* `extent`: enum collrun_extent. On failure (no memory) the cause is stored. */
+int coll_blocks_init(struct coll *c, struct coll_blocks *b, unsigned char extent);
 static inline size_t coll_block_len(const struct coll_blocks *b, uint32_t rank)
 {
     return (b->counts ? b->counts[rank] : b->count) * b->elem;
@@ -112,8 +111,7 @@ int coll_allreduce(struct coll *c);
 int coll_reduce(struct coll *c);
 int coll_reduce_scatter(struct coll *c);
 int coll_allgather(struct coll *c);
-int coll_gather(struct coll *c);
-int coll_scatter(struct coll *c);
+int coll_gather(struct coll *c); /* and scatter */
 int coll_alltoall(struct coll *c);
 
 #endif

@@ -116,22 +116,14 @@ static int gather_run(struct gather *g)
 
 int coll_gather(struct coll *c)
 {
-    struct gather g = {.c = c, .uneven = c->call->kind == COLLRUN_GATHERV};
-    g.own = c->call->count * c->elem;
-    const bool counts = g.uneven && coll_is_root(c);
-    const int status =
-        coll_blocks_init(c, &g.blocks, c->call->count, counts ? c->call->recvcounts : NULL,
-                         counts ? c->call->recvdispls : NULL);
-    return status == COLLRUN_OK ? gather_run(&g) : status;
-}
-
-int coll_scatter(struct coll *c)
-{
-    struct gather g = {.c = c, .uneven = c->call->kind == COLLRUN_SCATTERV, .scatters = true};
-    g.own = (g.uneven ? c->call->recvcount : c->call->count) * c->elem;
-    const bool counts = g.uneven && coll_is_root(c);
-    const int status =
-        coll_blocks_init(c, &g.blocks, c->call->count, counts ? c->call->sendcounts : NULL,
-                         counts ? c->call->senddispls : NULL);
+    const struct collrun_kind_info info = collrun_kind_row(c->call->kind);
+    const bool scatters = info.flags & COLLRUN_ROOT_SENDS;
+    struct gather g = {.c = c, .scatters = scatters, .uneven = info.flags & COLLRUN_IS_VECTOR};
+    g.own = (info.recv == COLLRUN_RECVCOUNT_BLOCK ? c->call->recvcount : c->call->count) * c->elem;
+    const int status = /* only the root has counts of all */
+        coll_blocks_init(c, &g.blocks,
+                         !coll_is_root(c) ? COLLRUN_BLOCK_EACH
+                         : scatters       ? info.send
+                                          : info.recv);
     return status == COLLRUN_OK ? gather_run(&g) : status;
 }

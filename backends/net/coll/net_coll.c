@@ -88,10 +88,9 @@ static int net_coll_dispatch(struct coll *c)
         return coll_allgather(c);
     case COLLRUN_GATHER:
     case COLLRUN_GATHERV:
-        return coll_gather(c);
     case COLLRUN_SCATTER:
     case COLLRUN_SCATTERV:
-        return coll_scatter(c);
+        return coll_gather(c);
     case COLLRUN_ALLTOALL:
     case COLLRUN_ALLTOALLV:
         return coll_alltoall(c);

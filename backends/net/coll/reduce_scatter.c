@@ -183,11 +183,9 @@ static bool scattered_init_leader(struct scattered *s)
 
 static int scattered_init(struct scattered *s, struct coll *c)
 {
-    const bool uneven = c->call->kind == COLLRUN_REDUCE_SCATTERV;
     *s = (struct scattered){.c = c, .a = arith_of(c, c->hosts->n < c->nranks)};
     s->nlocal = net_hosts_count(c->hosts, c->host);
-    int status =
-        coll_blocks_init(c, &s->blocks, c->call->count, uneven ? c->call->recvcounts : NULL, NULL);
+    int status = coll_blocks_init(c, &s->blocks, collrun_kind_row(c->call->kind).send);
     if (status != COLLRUN_OK)
         return status;
     size_t longest = 0;
