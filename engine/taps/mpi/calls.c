@@ -106,6 +106,7 @@ static void calls_start(int provided)
         return;
     }
     calls_list_library(head, &calls_before);
+    tap_signals_end(head);
     memcpy(head->library_name, tap_library.name, sizeof head->library_name);
     atomic_store(&head->unobserved, RECORD_UNOBSERVED_NONE);
     tap_comm_start(w);
@@ -117,6 +118,7 @@ static bool calls_init_begin(struct tap_call *c)
     if (!tap_record() || atomic_load(&calls_writer))
         return false;
     calls_read_tids(&calls_before);
+    tap_signals_begin();
     c->writer = NULL;
     return true;
 }

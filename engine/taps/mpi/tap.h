@@ -240,6 +240,12 @@ void tap_wait_end(struct tap_call *c, int rc);
 bool tap_request_begin(struct tap_call *c); /* START, CANCEL, FREE_REQUEST */
 void tap_request_end(struct tap_call *c, int rc);
 
+/* ---- signals.c ---- */
+
+/* MPI starts between the two: the handlers that are installed then are harmless. */
+void tap_signals_begin(void);
+void tap_signals_end(struct record_head *head);
+
 /* ---- calls.c ---- */
 
 /* False: the call passes through, and tap_call_end is not called. */
