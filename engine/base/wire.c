@@ -185,6 +185,50 @@ static double wire_read_f64(struct reader *r)
     return v;
 }
 
+static void wire_put_ranks(struct buf *out, const struct wire_ranks *ranks)
+{
+    buf_put_u32(out, ranks->n);
+    for (uint32_t i = 0; i < ranks->n; i++)
+        buf_put_u32(out, ranks->items[i]);
+}
+
+static void wire_read_ranks(struct reader *r, struct arena *arena, struct wire_ranks *ranks)
+{
+    ranks->n = read_count(r, sizeof(uint32_t));
+    uint32_t *items = arena_calloc(arena, ranks->n ? ranks->n : 1, sizeof *items);
+    for (uint32_t i = 0; items && i < ranks->n; i++)
+        items[i] = read_u32(r);
+    ranks->items = items;
+    r->bad = r->bad || !items;
+}
+
+static void wire_read_blob(struct reader *r, struct wire_blob *blob)
+{
+    blob->data = read_blob(r, &blob->len);
+}
+
+static void wire_put_answer(struct buf *out, const struct wire_answer *answer)
+{
+    buf_put_u32(out, (uint32_t)answer->failure.code);
+    if (answer->failure.code)
+        wire_put_diag(out, &answer->failure);
+    else
+        buf_put(out, answer->bytes.data, answer->bytes.len);
+}
+
+/* The code of the failure is the status, whatever follows. */
+static void wire_read_answer(struct reader *r, struct arena *arena, struct wire_answer *answer)
+{
+    const int status = (int)read_u32(r);
+    diag_init(&answer->failure);
+    answer->bytes = (struct wire_blob){r->data + r->pos, status || r->bad ? 0 : r->len - r->pos};
+    if (status)
+        wire_read_diag(r, arena, &answer->failure);
+    if (status)
+        answer->failure.code = status;
+    r->pos += answer->bytes.len;
+}
+
 #define WIRE_PUT_u8(v) buf_put_u8(out, v)
 #define WIRE_PUT_u16(v) buf_put_u16(out, v)
 #define WIRE_PUT_u32(v) buf_put_u32(out, v)
@@ -193,6 +237,10 @@ static double wire_read_f64(struct reader *r)
 #define WIRE_PUT_f64(v) wire_put_f64(out, v)
 #define WIRE_PUT_str(v) buf_put_str(out, v)
 #define WIRE_PUT_failure(v) wire_put_failure(out, &(v))
+#define WIRE_PUT_diag(v) wire_put_diag(out, &(v))
+#define WIRE_PUT_ranks(v) wire_put_ranks(out, &(v))
+#define WIRE_PUT_blob(v) buf_put_blob(out, (v).data, (v).len)
+#define WIRE_PUT_answer(v) wire_put_answer(out, &(v))
 
 #define WIRE_READ_u8(v) v = read_u8(&r)
 #define WIRE_READ_u16(v) v = read_u16(&r)
@@ -202,6 +250,10 @@ static double wire_read_f64(struct reader *r)
 #define WIRE_READ_f64(v) v = wire_read_f64(&r)
 #define WIRE_READ_str(v) v = read_str(&r, arena)
 #define WIRE_READ_failure(v) wire_read_failure(&r, &(v))
+#define WIRE_READ_diag(v) wire_read_diag(&r, arena, &(v))
+#define WIRE_READ_ranks(v) wire_read_ranks(&r, arena, &(v))
+#define WIRE_READ_blob(v) wire_read_blob(&r, &(v))
+#define WIRE_READ_answer(v) wire_read_answer(&r, arena, &(v))
 
 #define WIRE_PUT(type, name) WIRE_PUT_##type(fields->name);
 #define WIRE_READ(type, name) WIRE_READ_##type(fields->name);
@@ -333,6 +385,29 @@ static void wire_print_failure(struct wire_text *t, const char *name,
                       f->number);
 }
 
+static void wire_print_diag(struct wire_text *t, const char *name, const struct diag *d)
+{
+    if (d->code) {
+        wire_text_add(t, " %s=%d", name, d->code);
+        wire_print_str(t, "text", d->text);
+    }
+}
+
+static void wire_print_ranks(struct wire_text *t, const char *name, const struct wire_ranks *ranks)
+{
+    wire_text_add(t, " %s=", name);
+    for (uint32_t i = 0; i < ranks->n && t->used + 12 < t->size; i++)
+        wire_text_add(t, "%s%" PRIu32, i ? "," : "", ranks->items[i]);
+}
+
+static void wire_print_answer(struct wire_text *t, const char *name, const struct wire_answer *a)
+{
+    if (a->failure.code)
+        wire_print_diag(t, name, &a->failure);
+    else
+        wire_text_add(t, " %s=(%zu bytes)", name, a->bytes.len);
+}
+
 #define WIRE_PRINT_u8(n, v) wire_text_add(t, " %s=%u", n, v)
 #define WIRE_PRINT_u16(n, v) wire_text_add(t, " %s=%u", n, v)
 #define WIRE_PRINT_u32(n, v) wire_text_add(t, " %s=%" PRIu32, n, v)
@@ -341,6 +416,10 @@ static void wire_print_failure(struct wire_text *t, const char *name,
 #define WIRE_PRINT_f64(n, v) wire_text_add(t, " %s=%g", n, v)
 #define WIRE_PRINT_str(n, v) wire_print_str(t, n, v)
 #define WIRE_PRINT_failure(n, v) wire_print_failure(t, n, &(v))
+#define WIRE_PRINT_diag(n, v) wire_print_diag(t, n, &(v))
+#define WIRE_PRINT_ranks(n, v) wire_print_ranks(t, n, &(v))
+#define WIRE_PRINT_blob(n, v) wire_text_add(t, " %s=(%zu bytes)", n, (v).len)
+#define WIRE_PRINT_answer(n, v) wire_print_answer(t, n, &(v))
 #define WIRE_PRINT(type, name) WIRE_PRINT_##type(#name, fields.name);
 #define WIRE_DEFINE_PRINT(TYPE, frame)                                                             \
     static bool wire_print_##frame(const struct wire_frame *f, struct arena *arena,                \

@@ -54,16 +54,12 @@ enum { WIRE_AUDIT_ENDED = 1, WIRE_AUDIT_STRICT = 2, WIRE_AUDIT_DESTROYED = 4 };
 enum wire_type {
     /* ---- agent -> runner ---- */
 
-    /* str magic, u32 version, str build id, str host name, u32 pid, u32 cpus, str machine (equal
-     * where processes share one network stack), u64 realtime ns, str active RDMA ports */
     WIRE_HELLO = 1,
-    /* u32 pid, str ids of its devices, with commas. If the spawn failed: u32 0, diag. */
     WIRE_SPAWNED,
     WIRE_EXITED,
     /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
     WIRE_OUTPUT,
     WIRE_HEARTBEAT,
-    /* diag: this host cannot run the job; ABORTED: a signal ended its agent */
     WIRE_HOST_ERROR,
     /* empty: every rank of this host has exited, and no process of the job is left on it */
     WIRE_BYE,
@@ -98,8 +94,6 @@ enum wire_type {
     /* empty: the program of a rank that runs a command has been executed. It precedes all OUTPUT of
      * the rank. The rank counts as ready. */
     WIRE_STARTED = 14,
-    /* str address, u16 port: MASTER_ADDR and MASTER_PORT of the job. The agent of rank 0 sends it
-     * before it starts ranks; the runner relays it to all other agents, which wait for it. */
     WIRE_MASTER = 15,
     /* The operations of a rank that have ended since the last one (base/trace_op.h). All of them
      * precede its EXITED. Only if desc.trace is set. */
@@ -125,11 +119,8 @@ enum wire_type {
 
     /* ---- runner -> agent ---- */
 
-    /* u32 host index, str engine path ("" = beside the agent), u8 all hosts are one machine, blob
-     * desc */
     WIRE_JOB = 32,
     WIRE_SIGNAL,
-    /* u32 bytes: the agent may send this many more bytes of OUTPUT */
     WIRE_CREDIT,
     /* u32 count, u32 ranks..., u16 type, payload to the end: one frame for several ranks of the
      * host */
@@ -158,42 +149,27 @@ enum wire_type {
      * WIRE_STDIN_WINDOW bytes are not taken yet. */
     WIRE_STDIN = 49,
     WIRE_WINDOW = 51,
-    /* As JOB, in its place: no rank starts. */
     WIRE_PLACE = 53,
     WIRE_DEBUG = 55,
     WIRE_LOOK = 56,
 
     /* ---- rank -> runner, relayed ---- */
 
-    /* u32 pid */
     WIRE_ATTACHED = 64,
     WIRE_READY, /* empty */
     /* A program sends u8: 1 if it has ended with exit code 0, 0 if it has called
      * collrun_finalize. Plugins send nothing. */
     WIRE_DONE,
     WIRE_IDLE, /* empty */
-    /* u32 workload index or UINT32_MAX, u32 phase (enum wire_phase), str group or "", u64 operation
-     * number, u8 subject (enum wire_subject), diag, failure: the last failed call, if the end of
-     * the rank may be its consequence */
     WIRE_FAILED,
-    /* u8 level, with WIRE_LOG_IN_VERDICT for a warning that the verdict lists, str text */
     WIRE_LOG,
     WIRE_PROGRESS,
     WIRE_METRIC,
-    /* str scope, str group, u64 timeout ns, u32 n, n x u32 world ranks, str identity (backend,
-     * version, ABI), u32 group index or UINT32_MAX */
     WIRE_JOIN,
-    /* str scope, str key, blob value */
     WIRE_PUT,
-    /* str scope, str key; answered by REPLY */
     WIRE_GET,
-    /* str scope, u32 number (0, 1, ... in this scope); answered by FENCED */
     WIRE_FENCE,
-    /* str scope */
     WIRE_LEAVE,
-    /* str scope, str group, u64 timeout ns, u32 n, n x u32 world ranks, i32 status as u32; answered
-     * by FENCED number 0 when all members that have not exited have sent it. The value of each of
-     * their keys is u32 world rank, i32 status as u32. */
     WIRE_AGREE,
     /* The threads of the rank have been blocked for a while, in these calls: u8 certain: no other
      * thread can make progress; u8 a thread that made calls before is in none, and not idle; u32 n,
@@ -209,16 +185,11 @@ enum wire_type {
      * more; u8 enum wire_forming; str name of the group, u64 ns that it has waited, u32 n, n x u32
      * world ranks of the members */
     WIRE_FORMING,
-    /* An exception that the program has not caught: str type, str text, str file or "", u32 line,
-     * str thread that has ended by it, or "": the program ends */
     WIRE_EXCEPTION,
 
     /* ---- runner -> rank, relayed ---- */
 
-    /* str scope, str key, i32 status as u32, then OK: blob value; else diag */
     WIRE_REPLY = 96,
-    /* str scope, u32 number, i32 status as u32, then OK: u32 n, n x {str key, blob value}; else
-     * diag */
     WIRE_FENCED,
     WIRE_GO,              /* empty */
     WIRE_STOP_BACKGROUND, /* empty */

@@ -8,8 +8,15 @@
  *                         copied into the arena.
  *   wire_print            prints each field, for a log
  *
- * A field is F(type, name); the types are u8, u16, u32, u64, i32, f64, str, and failure, a
- * struct record_view_failure.
+ * A field is F(type, name); the types are
+ *
+ *   u8, u16, u32, u64, i32, f64, str
+ *   failure   struct record_view_failure
+ *   diag      struct diag
+ *   ranks     u32 n, n x u32 world rank
+ *   blob      u32 length, bytes. What is read is borrowed from the frame; its length alone is
+ *             printed, as of the next one: it may be a secret.
+ *   answer    of the store, the last field: i32 status, then OK: bytes to the end; else diag
  */
 #ifndef ENGINE_BASE_WIRE_FIELDS_H
 #define ENGINE_BASE_WIRE_FIELDS_H
@@ -18,6 +25,22 @@
 
 /* ---- agent -> runner ---- */
 
+/* The first frame. Those of other builds have the same first three fields, and any others.
+ *   machine      equal where processes share one network stack
+ *   realtime_ns  the clock of the host
+ *   rdma         its active RDMA ports */
+#define WIRE_FIELDS_HELLO(F)                                                                       \
+    F(str, magic)                                                                                  \
+    F(u32, version)                                                                                \
+    F(str, build)                                                                                  \
+    F(str, host) F(u32, pid) F(u32, cpus) F(str, machine) F(u64, realtime_ns) F(str, rdma)
+/* devices: their ids, with commas. pid 0: the rank does not start, and why. */
+#define WIRE_FIELDS_SPAWNED(F) F(u32, pid) F(str, devices) F(diag, why)
+/* This host cannot run the job; ABORTED: a signal ended its agent. */
+#define WIRE_FIELDS_HOST_ERROR(F) F(diag, error)
+/* MASTER_ADDR and MASTER_PORT of the job. The agent of rank 0 sends it before it starts ranks; the
+ * runner relays it to all other agents, which wait for it. */
+#define WIRE_FIELDS_MASTER(F) F(str, address) F(u16, port)
 /* The wait status and resources of a rank that has exited. All OUTPUT of the rank precedes it.
  *   memory     the memory limit if the kernel killed it for lack of memory, else ""
  *   disturbed  a call had returned that another rank failed or that the job stops, or the agent had
@@ -47,6 +70,12 @@
 
 /* ---- runner -> agent ---- */
 
+/* host: its index. engine: its path; "": beside the agent. one_machine: all hosts are one. */
+#define WIRE_FIELDS_JOB(F) F(u32, host) F(str, engine) F(u8, one_machine) F(blob, desc)
+/* In the place of JOB: no rank starts. */
+#define WIRE_FIELDS_PLACE(F) WIRE_FIELDS_JOB(F)
+/* The agent may send this many more bytes of OUTPUT. */
+#define WIRE_FIELDS_CREDIT(F) F(u32, bytes)
 /* What to log (base/debug.h), when the runner started (CLOCK_REALTIME, ns), and the name of the
  * host in the job. It answers HELLO, if anything is logged. */
 #define WIRE_FIELDS_DEBUG(F) F(u64, areas) F(u64, start_ns) F(str, host)
@@ -64,17 +93,65 @@
 
 /* ---- rank -> runner, relayed ---- */
 
+#define WIRE_FIELDS_ATTACHED(F) F(u32, pid)
+/* workload: an index, or UINT32_MAX; phase: enum wire_phase; group, number: of an operation, or "";
+ * subject: enum wire_subject; last: the last failed call, if the end of the rank may be its
+ * consequence */
+#define WIRE_FIELDS_FAILED(F)                                                                      \
+    F(u32, workload)                                                                               \
+    F(u32, phase) F(str, group) F(u64, number) F(u8, subject) F(diag, why) F(failure, last)
+/* level: with WIRE_LOG_IN_VERDICT for a warning that the verdict lists */
+#define WIRE_FIELDS_LOG(F) F(u8, level) F(str, text)
+/* An exception that the program has not caught; thread: that has ended by it, or "": the program
+ * ends. */
+#define WIRE_FIELDS_EXCEPTION(F) F(str, type) F(str, text) F(str, file) F(u32, line) F(str, thread)
+/* identity: backend, version, ABI; index: of the group, or UINT32_MAX */
+#define WIRE_FIELDS_JOIN(F)                                                                        \
+    F(str, scope) F(str, group) F(u64, timeout_ns) F(ranks, members) F(str, identity) F(u32, index)
+#define WIRE_FIELDS_PUT(F) F(str, scope) F(str, key) F(blob, value)
+/* Answered by REPLY. */
+#define WIRE_FIELDS_GET(F) F(str, scope) F(str, key)
+/* number: 0, 1, ... in this scope; answered by FENCED */
+#define WIRE_FIELDS_FENCE(F) F(str, scope) F(u32, number)
+#define WIRE_FIELDS_LEAVE(F) F(str, scope)
+/* Answered by FENCED number 0 when all members that have not exited have sent it. The value of each
+ * of their keys is u32 world rank, i32 status as u32. */
+#define WIRE_FIELDS_AGREE(F)                                                                       \
+    F(str, scope) F(str, group) F(u64, timeout_ns) F(ranks, members) F(i32, status)
 #define WIRE_FIELDS_PROGRESS(F) F(u32, workload) F(u64, done) F(u64, total) F(str, what)
 #define WIRE_FIELDS_METRIC(F) F(u32, workload) F(str, name) F(f64, value)
 
 /* ---- runner -> rank, relayed ---- */
 
+/* The answer is a blob: the value. */
+#define WIRE_FIELDS_REPLY(F) F(str, scope) F(str, key) F(answer, answer)
+/* The answer is u32 n, n x {str key, blob value}. */
+#define WIRE_FIELDS_FENCED(F) F(str, scope) F(u32, number) F(answer, answer)
 /* This rank has failed, and the job continues (on_failure: continue). */
 #define WIRE_FIELDS_RANK_LOST(F) F(u32, rank) F(str, text)
 /* status: PEER_FAILED or ABORTED; culprit: a rank, or WIRE_HOST */
 #define WIRE_FIELDS_ABORT(F) F(i32, status) F(u32, culprit) F(str, text)
 
 #define WIRE_FIELDS(X)                                                                             \
+    X(HELLO, hello)                                                                                \
+    X(SPAWNED, spawned)                                                                            \
+    X(HOST_ERROR, host_error)                                                                      \
+    X(MASTER, master)                                                                              \
+    X(JOB, job)                                                                                    \
+    X(PLACE, place)                                                                                \
+    X(CREDIT, credit)                                                                              \
+    X(ATTACHED, attached)                                                                          \
+    X(FAILED, failed)                                                                              \
+    X(LOG, log)                                                                                    \
+    X(EXCEPTION, exception)                                                                        \
+    X(JOIN, join)                                                                                  \
+    X(PUT, store_put)                                                                              \
+    X(GET, store_get)                                                                              \
+    X(FENCE, fence)                                                                                \
+    X(LEAVE, leave)                                                                                \
+    X(AGREE, agree)                                                                                \
+    X(REPLY, reply)                                                                                \
+    X(FENCED, fenced)                                                                              \
     X(EXITED, exited)                                                                              \
     X(HEARTBEAT, heartbeat)                                                                        \
     X(STDIN_TAKEN, stdin_taken)                                                                    \
@@ -92,6 +169,21 @@
     X(RANK_LOST, rank_lost)                                                                        \
     X(ABORT, abort)
 
+struct wire_ranks {
+    const uint32_t *items;
+    uint32_t n;
+};
+
+struct wire_blob {
+    const void *data;
+    size_t len;
+};
+
+struct wire_answer {
+    struct diag failure;    /* code 0: none */
+    struct wire_blob bytes; /* else nothing */
+};
+
 #define WIRE_C_u8 uint8_t
 #define WIRE_C_u16 uint16_t
 #define WIRE_C_u32 uint32_t
@@ -100,6 +192,10 @@
 #define WIRE_C_f64 double
 #define WIRE_C_str const char *
 #define WIRE_C_failure struct record_view_failure
+#define WIRE_C_diag struct diag
+#define WIRE_C_ranks struct wire_ranks
+#define WIRE_C_blob struct wire_blob
+#define WIRE_C_answer struct wire_answer
 #define WIRE_MEMBER(type, name) WIRE_C_##type name;
 #define WIRE_DECLARE(TYPE, name)                                                                   \
     struct wire_##name {                                                                           \

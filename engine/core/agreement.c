@@ -6,6 +6,7 @@
 
 #include "base/debug.h"
 #include "base/loop.h"
+#include "base/wire_fields.h"
 #include "core/rendezvous.h"
 
 #include <stdio.h>
@@ -58,13 +59,11 @@ static void agreement_send(struct control *control, const struct agreement_spec 
 {
     size_t mark;
     struct buf *out = control_begin(control, WIRE_AGREE, &mark);
-    buf_put_str(out, scope);
-    buf_put_str(out, spec->name);
-    buf_put_u64(out, spec->timeout_ns);
-    buf_put_u32(out, spec->members->n);
-    for (uint32_t i = 0; i < spec->members->n; i++)
-        buf_put_u32(out, spec->members->items[i]);
-    buf_put_u32(out, (uint32_t)status);
+    wire_put_agree(out, &(struct wire_agree){.scope = scope,
+                                             .group = spec->name,
+                                             .timeout_ns = spec->timeout_ns,
+                                             .members = {spec->members->items, spec->members->n},
+                                             .status = status});
     control_end(control, mark);
 }
 

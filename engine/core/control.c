@@ -92,8 +92,7 @@ static void control_send_log(struct control *c, uint8_t level, const char *text)
 {
     size_t mark;
     struct buf *out = control_begin(c, WIRE_LOG, &mark);
-    buf_put_u8(out, level);
-    buf_put_str(out, text);
+    wire_put_log(out, &(struct wire_log){level, text});
     control_end(c, mark);
 }
 
@@ -227,49 +226,75 @@ void control_request_fini(struct control *c, struct control_request *q)
     buf_fini(&q->value);
 }
 
-static bool control_answers(const struct control_request *q, uint16_t type, const char *scope,
-                            const char *key, uint32_t number)
+/* What REPLY and FENCED have in common. */
+struct control_answer {
+    const char *scope, *key; /* key "": FENCED */
+    uint32_t number;         /* FENCED */
+    struct wire_answer *answer;
+};
+
+static bool control_answers(const struct control_request *q, uint16_t type,
+                            const struct control_answer *a)
 {
-    return !q->done && q->answer_type == type && strcmp(q->scope, scope) == 0 &&
-           (type == WIRE_FENCED ? q->number == number : strcmp(q->key, key) == 0);
+    return !q->done && q->answer_type == type && strcmp(q->scope, a->scope) == 0 &&
+           (type == WIRE_FENCED ? q->number == a->number : strcmp(q->key, a->key) == 0);
+}
+
+static const char *control_keep_file(struct control *c, const char *file)
+{
+    return file ? arena_strdup(&c->arena, file) : NULL;
 }
 
 /* The caller holds the lock, which also protects the arena. */
-static void control_fill_answer(struct control *c, struct control_request *q, struct reader *r,
-                                int status)
+static void control_fill_answer(struct control *c, struct control_request *q,
+                                const struct wire_answer *answer)
 {
-    if (status != COLLRUN_OK)
-        wire_read_diag(r, &c->arena, &q->failure);
-    else
-        buf_put(&q->value, r->data + r->pos, r->len - r->pos);
+    q->failure = answer->failure;
+    q->failure.loc.file = control_keep_file(c, q->failure.loc.file);
+    q->failure.loc2.file = control_keep_file(c, q->failure.loc2.file);
+    if (q->failure.code == COLLRUN_OK)
+        buf_put(&q->value, answer->bytes.data, answer->bytes.len);
     if (q->value.failed)
         diag_set(&q->failure, COLLRUN_ERR_NO_MEMORY, "out of memory for an answer of the runner");
     q->done = true;
 }
 
-/* A reply that no thread waits for is dropped. */
-static int control_on_answer(struct control *c, const struct wire_frame *f, struct diag *d)
+/* An answer that no thread waits for is dropped. */
+static void control_deliver_answer(struct control *c, uint16_t type, const struct control_answer *a)
 {
-    struct arena arena;
-    struct reader r;
-    arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    const char *scope = read_str(&r, &arena);
-    const char *key = f->type == WIRE_FENCED ? "" : read_str(&r, &arena);
-    uint32_t number = f->type == WIRE_FENCED ? read_u32(&r) : 0;
-    int status = (int)read_u32(&r);
     bool taken = false;
     control_lock(c);
-    for (struct control_request *q = c->requests; q && !r.bad && !taken; q = q->next) {
-        if (control_answers(q, f->type, scope, key, number)) {
-            control_fill_answer(c, q, &r, status);
+    for (struct control_request *q = c->requests; q && !taken; q = q->next) {
+        if (control_answers(q, type, a)) {
+            control_fill_answer(c, q, a->answer);
             taken = true;
         }
     }
     control_notify(c);
     control_unlock(c);
+}
+
+static int control_on_answer(struct control *c, const struct wire_frame *f, struct diag *d)
+{
+    struct arena arena;
+    struct wire_reply reply;
+    struct wire_fenced fenced;
+    bool good;
+    arena_init(&arena);
+    if (f->type == WIRE_REPLY) {
+        good = wire_read_reply(f, &arena, &reply);
+        if (good)
+            control_deliver_answer(
+                c, f->type, &(struct control_answer){reply.scope, reply.key, 0, &reply.answer});
+    } else {
+        good = wire_read_fenced(f, &arena, &fenced);
+        if (good)
+            control_deliver_answer(
+                c, f->type,
+                &(struct control_answer){fenced.scope, "", fenced.number, &fenced.answer});
+    }
     arena_fini(&arena);
-    return r.bad ? wire_malformed(d, "%s frame", wire_type_name(f->type)) : COLLRUN_OK;
+    return good ? COLLRUN_OK : wire_malformed(d, "%s frame", wire_type_name(f->type));
 }
 
 static int control_on_abort_frame(struct control *c, const struct wire_frame *f, struct diag *d)

@@ -8,6 +8,7 @@
 #include "base/debug.h"
 #include "base/loop.h"
 #include "base/standstill.h"
+#include "base/wire_fields.h"
 #include "core/connect_all.h"
 #include "core/error.h"
 
@@ -177,14 +178,12 @@ static void rendezvous_send_join(struct rendezvous *r)
     const struct rendezvous_spec *spec = &r->spec;
     size_t mark;
     struct buf *out = control_begin(r->control, WIRE_JOIN, &mark);
-    buf_put_str(out, r->scope);
-    buf_put_str(out, spec->name);
-    buf_put_u64(out, spec->timeout_ns);
-    buf_put_u32(out, spec->members->n);
-    for (uint32_t i = 0; i < spec->members->n; i++)
-        buf_put_u32(out, spec->members->items[i]);
-    buf_put_str(out, spec->identity);
-    buf_put_u32(out, spec->index);
+    wire_put_join(out, &(struct wire_join){.scope = r->scope,
+                                           .group = spec->name,
+                                           .timeout_ns = spec->timeout_ns,
+                                           .members = {spec->members->items, spec->members->n},
+                                           .identity = spec->identity,
+                                           .index = spec->index});
     control_end(r->control, mark);
     debug_log(DEBUG_RDV, "%s: joins the store as one of %u members, identity \"%s\"", r->scope,
               spec->members->n, spec->identity);
@@ -266,9 +265,7 @@ static int rendezvous_put(void *ctx, const char *key, const void *value, size_t 
     if (rc != COLLRUN_OK)
         return rc;
     struct buf *out = control_begin(r->control, WIRE_PUT, &mark);
-    buf_put_str(out, r->scope);
-    buf_put_str(out, full);
-    buf_put_blob(out, value, len);
+    wire_put_store_put(out, &(struct wire_store_put){r->scope, full, {value, len}});
     bool lost = out->failed;
     control_end(r->control, mark);
     debug_log(DEBUG_RDV, "%s: put \"%s\", %zu bytes", r->scope, full, len);
@@ -283,11 +280,10 @@ static void rendezvous_ask(struct rendezvous *r, struct control_request *q, uint
     q->key = key;
     control_request_add(r->control, q);
     struct buf *out = control_begin(r->control, type, &mark);
-    buf_put_str(out, r->scope);
     if (type == WIRE_FENCE)
-        buf_put_u32(out, q->number);
+        wire_put_fence(out, &(struct wire_fence){r->scope, q->number});
     else
-        buf_put_str(out, key);
+        wire_put_store_get(out, &(struct wire_store_get){r->scope, key});
     control_end(r->control, mark);
 }
 
@@ -628,7 +624,7 @@ void rendezvous_leave(struct rendezvous *r)
     rendezvous_release_segments(r);
     if (r->joined) {
         struct buf *out = control_begin(r->control, WIRE_LEAVE, &mark);
-        buf_put_str(out, r->scope);
+        wire_put_leave(out, &(struct wire_leave){r->scope});
         control_end(r->control, mark);
     }
     rendezvous_free_pairs(r);

@@ -242,11 +242,8 @@ int collrun_fail_exception(struct collrun_ctx *ctx, const struct collrun_excepti
         }
         size_t mark;
         struct buf *out = control_begin(&ctx->process->control, WIRE_EXCEPTION, &mark);
-        buf_put_str(out, e->type);
-        buf_put_str(out, e->text);
-        buf_put_str(out, file);
-        buf_put_u32(out, (uint32_t)e->line);
-        buf_put_str(out, thread);
+        wire_put_exception(
+            out, &(struct wire_exception){e->type, e->text, file, (uint32_t)e->line, thread});
         control_end(&ctx->process->control, mark);
     }
     pthread_mutex_unlock(&task->report_lock);

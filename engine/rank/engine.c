@@ -8,6 +8,7 @@
 #include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/hostmem.h"
+#include "base/wire_fields.h"
 #include "core/agreement.h"
 #include "core/backend.h"
 #include "core/fork_guard.h"
@@ -65,13 +66,13 @@ void engine_send_failed(struct engine *e, struct engine_failure *f)
     if (f->diag.rank < 0)
         f->diag.rank = (int)e->process.rank;
     struct buf *out = control_begin(&e->process.control, WIRE_FAILED, &mark);
-    buf_put_u32(out, f->workload);
-    buf_put_u32(out, f->phase);
-    buf_put_str(out, f->group);
-    buf_put_u64(out, f->number);
-    buf_put_u8(out, (uint8_t)f->subject);
-    wire_put_diag(out, &f->diag);
-    wire_put_failure(out, &f->why);
+    wire_put_failed(out, &(struct wire_failed){.workload = f->workload,
+                                               .phase = f->phase,
+                                               .group = f->group,
+                                               .number = f->number,
+                                               .subject = (uint8_t)f->subject,
+                                               .why = f->diag,
+                                               .last = f->why});
     control_end(&e->process.control, mark);
 }
 
@@ -242,7 +243,7 @@ void engine_send_attached(struct engine *e)
 {
     size_t mark;
     struct buf *out = control_begin(&e->process.control, WIRE_ATTACHED, &mark);
-    buf_put_u32(out, (uint32_t)getpid());
+    wire_put_attached(out, &(struct wire_attached){(uint32_t)getpid()});
     control_end(&e->process.control, mark);
 }
 

@@ -377,10 +377,10 @@ static void agent_on_rank_frame(struct rank_proc *p, const struct wire_frame *f)
     if (f->type == WIRE_IDLE)
         audit_sender_end_rank(&a->audit, p);
     if (f->type == WIRE_ATTACHED) {
-        struct reader r;
-        reader_init(&r, f->payload, f->len);
+        struct wire_attached attached;
         p->member = true;
-        p->member_pid = (pid_t)read_u32(&r);
+        if (wire_read_attached(f, NULL, &attached))
+            p->member_pid = (pid_t)attached.pid;
     }
     p->idle = p->idle || f->type == WIRE_IDLE;
     p->failed = p->failed || f->type == WIRE_FAILED;
@@ -413,9 +413,10 @@ static void agent_pump_output(struct agent *a)
 
 static void agent_on_credit(struct agent *a, const struct wire_frame *f)
 {
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    a->credit += read_u32(&r);
+    struct wire_credit credit;
+    if (!wire_read_credit(f, NULL, &credit))
+        return;
+    a->credit += credit.bytes;
     agent_pump_output(a);
     agent_finish_if_done(a);
 }

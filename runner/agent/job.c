@@ -8,6 +8,7 @@
 #include "base/debug.h"
 #include "base/hostmem.h"
 #include "base/topology.h"
+#include "base/wire_fields.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,11 +36,7 @@ static void job_announce(struct agent *a, const struct rank_proc *p, const struc
 {
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, (uint32_t)p->pid);
-    if (p->pid)
-        buf_put_str(&b, p->devices);
-    else
-        wire_put_diag(&b, d);
+    wire_put_spawned(&b, &(struct wire_spawned){(uint32_t)p->pid, p->devices, *d});
     conn_send_buf(&a->runner, WIRE_SPAWNED, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }
@@ -105,8 +102,7 @@ static int job_send_master(struct agent *a, struct diag *d)
         return rc;
     struct buf b;
     buf_init(&b);
-    buf_put_str(&b, a->master.address);
-    buf_put_u16(&b, a->master.port);
+    wire_put_master(&b, &(struct wire_master){a->master.address, a->master.port});
     conn_send_buf(&a->runner, WIRE_MASTER, WIRE_HOST, a->desc.attempt, &b);
     buf_fini(&b);
     return COLLRUN_OK;
@@ -114,15 +110,16 @@ static int job_send_master(struct agent *a, struct diag *d)
 
 int job_on_master(struct agent *a, const struct wire_frame *f, struct diag *d)
 {
-    struct reader r;
+    struct wire_master master;
     if (!a->awaits_master)
         return COLLRUN_OK;
     a->awaits_master = false;
     debug_log(DEBUG_RANK, "MASTER has arrived: ranks start");
-    reader_init(&r, f->payload, f->len);
-    a->master.address = read_str(&r, &a->arena);
-    a->master.port = read_u16(&r);
-    return reader_done(&r) ? job_spawn_ranks(a, d) : wire_malformed(d, "MASTER frame");
+    if (!wire_read_master(f, &a->arena, &master))
+        return wire_malformed(d, "MASTER frame");
+    a->master.address = master.address;
+    a->master.port = master.port;
+    return job_spawn_ranks(a, d);
 }
 
 /* ---- JOB ---- */
@@ -142,27 +139,23 @@ static int job_check_workdir(const struct desc_host *host, struct diag *d)
 
 static int job_read(struct agent *a, const struct wire_frame *f, struct diag *d)
 {
-    struct reader r;
+    struct wire_job job; /* PLACE has the same fields */
     char engine[4096];
-    size_t len;
-    reader_init(&r, f->payload, f->len);
-    a->host = read_u32(&r);
-    const char *given = read_str(&r, &a->arena);
-    a->one_machine = read_u8(&r);
-    const void *bytes = read_blob(&r, &len);
-    if (!reader_done(&r))
+    if (!wire_read_job(f, &a->arena, &job))
         return wire_malformed(d, "JOB frame");
-    int rc = desc_decode(&a->arena, &a->desc, bytes, len, d);
+    a->host = job.host;
+    a->one_machine = job.one_machine;
+    int rc = desc_decode(&a->arena, &a->desc, job.desc.data, job.desc.len, d);
     if (rc == COLLRUN_OK && a->host >= a->desc.nhosts)
         rc = diag_set(d, COLLRUN_ERR_INVALID, "JOB for a host that it does not list");
     if (rc == COLLRUN_OK && a->desc.hosts[a->host].workdir[0])
         rc = job_check_workdir(&a->desc.hosts[a->host], d);
     if (rc == COLLRUN_OK)
-        rc = engine_path(given, engine, sizeof engine, d);
+        rc = engine_path(job.engine, engine, sizeof engine, d);
     if (rc != COLLRUN_OK)
         return rc;
-    a->desc_bytes = arena_memdup(&a->arena, bytes, len);
-    a->desc_len = len;
+    a->desc_bytes = arena_memdup(&a->arena, job.desc.data, job.desc.len);
+    a->desc_len = job.desc.len;
     a->engine = arena_strdup(&a->arena, engine);
     a->ranks = arena_calloc(&a->arena, a->desc.hosts[a->host].nranks, sizeof *a->ranks);
     return a->ranks && a->engine && a->desc_bytes

@@ -6,6 +6,7 @@
 #include "agent/uplink.h"
 #include "base/debug.h"
 #include "base/standstill.h"
+#include "base/wire_fields.h"
 #include "rendezvous/store.h"
 
 /* A clock that stands still while this process is stopped. */
@@ -62,17 +63,18 @@ void local_rdv_close(struct local_rdv *l)
 }
 
 /* A JOIN whose members are all on this host. */
-static bool local_rdv_is_local_join(const struct agent *a, struct reader *r, struct arena *arena)
+static bool local_rdv_is_local_join(const struct agent *a, const struct wire_frame *f,
+                                    struct arena *arena)
 {
-    read_str(r, arena); /* the group */
-    read_u64(r);        /* the time-out */
-    const uint32_t n = read_count(r, sizeof(uint32_t));
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t rank = read_u32(r);
-        if (r->bad || rank >= a->desc.nranks || a->desc.ranks[rank].host != a->host)
+    struct wire_join join;
+    if (!wire_read_join(f, arena, &join))
+        return false;
+    for (uint32_t i = 0; i < join.members.n; i++) {
+        const uint32_t rank = join.members.items[i];
+        if (rank >= a->desc.nranks || a->desc.ranks[rank].host != a->host)
             return false;
     }
-    return !r->bad;
+    return true;
 }
 
 void local_rdv_suspend(struct local_rdv *l)
@@ -101,8 +103,8 @@ bool local_rdv_take(struct local_rdv *l, const struct wire_frame *f)
     diag_init(&d);
     arena_init(&arena);
     reader_init(&r, f->payload, f->len);
-    const char *scope = read_str(&r, &arena);
-    const bool mine = f->type == WIRE_JOIN ? local_rdv_is_local_join(l->agent, &r, &arena)
+    const char *scope = read_str(&r, &arena); /* the first field of all of them */
+    const bool mine = f->type == WIRE_JOIN ? local_rdv_is_local_join(l->agent, f, &arena)
                                            : rdv_has_scope(l->store, scope);
     if (f->type == WIRE_JOIN)
         debug_log(DEBUG_RDV, "%s: rank %u joins; the store of %s serves it", scope, f->rank,

@@ -263,14 +263,12 @@ static void pmi_join(struct pmi *pmi)
         return;
     pmi->joined = true;
     buf_init(&b);
-    buf_put_str(&b, pmi_scope(pmi, name));
-    buf_put_str(&b, "MPI_COMM_WORLD");
-    buf_put_u64(&b, UINT64_MAX);
-    buf_put_u32(&b, ranks->n);
-    for (uint32_t i = 0; i < ranks->n; i++)
-        buf_put_u32(&b, ranks->items[i]);
-    buf_put_str(&b, "PMI-1");
-    buf_put_u32(&b, UINT32_MAX);
+    wire_put_join(&b, &(struct wire_join){.scope = pmi_scope(pmi, name),
+                                          .group = "MPI_COMM_WORLD",
+                                          .timeout_ns = UINT64_MAX,
+                                          .members = {ranks->items, ranks->n},
+                                          .identity = "PMI-1",
+                                          .index = UINT32_MAX});
     pmi_send(pmi, WIRE_JOIN, &b);
     buf_fini(&b);
 }
@@ -279,12 +277,11 @@ static void pmi_join(struct pmi *pmi)
 static void pmi_put(struct pmi *pmi, const char *key, const char *value)
 {
     struct buf b;
-    char name[PMI_NAME_MAX];
+    char name[PMI_NAME_MAX], scope[32];
     buf_init(&b);
-    buf_put_str(&b, pmi_scope(pmi, name));
     snprintf(name, sizeof name, "%u:%s", pmi->fences, key);
-    buf_put_str(&b, name);
-    buf_put_blob(&b, value, strlen(value));
+    wire_put_store_put(
+        &b, &(struct wire_store_put){pmi_scope(pmi, scope), name, {value, strlen(value)}});
     pmi_keys_set(&pmi->own, key, value, strlen(value));
     pmi_send(pmi, WIRE_PUT, &b);
     buf_fini(&b);
@@ -297,8 +294,7 @@ static void pmi_enter_barrier(struct pmi *pmi)
     pmi_join(pmi);
     pmi->in_barrier = true;
     buf_init(&b);
-    buf_put_str(&b, pmi_scope(pmi, name));
-    buf_put_u32(&b, pmi->fences++);
+    wire_put_fence(&b, &(struct wire_fence){pmi_scope(pmi, name), pmi->fences++});
     pmi_send(pmi, WIRE_FENCE, &b);
     buf_fini(&b);
 }
@@ -322,16 +318,18 @@ static void pmi_publish(struct pmi *pmi, struct reader *r, struct arena *arena)
 bool pmi_take(struct pmi *pmi, uint16_t type, const void *payload, size_t len)
 {
     char name[32];
+    struct wire_fenced fenced;
     struct reader r;
     struct arena arena;
     if (type != WIRE_FENCED || pmi->fd < 0 || !pmi->in_barrier)
         return false;
     arena_init(&arena);
-    reader_init(&r, payload, len);
-    bool mine = strcmp(read_str(&r, &arena), pmi_scope(pmi, name)) == 0;
+    bool good = wire_read_fenced(&(struct wire_frame){.type = type, .payload = payload, .len = len},
+                                 &arena, &fenced);
+    bool mine = strcmp(fenced.scope, pmi_scope(pmi, name)) == 0;
     if (mine) {
-        read_u32(&r);
-        bool good = read_u32(&r) == COLLRUN_OK;
+        good = good && fenced.answer.failure.code == COLLRUN_OK;
+        reader_init(&r, fenced.answer.bytes.data, fenced.answer.bytes.len);
         if (good) {
             pmi_publish(pmi, &r, &arena);
             pmi_keys_fini(&pmi->own);
@@ -598,13 +596,10 @@ static void pmi_on_abort(struct pmi *pmi, const char *line)
     d.code = (int)strtol(code, NULL, 10);
     d.code = pmi->disturbed ? COLLRUN_ERR_PEER_FAILED : d.code > 0 ? d.code : 1;
     buf_init(&b);
-    buf_put_u32(&b, pmi_workload(pmi));
-    buf_put_u32(&b, WIRE_PHASE_RUN);
-    buf_put_str(&b, "");
-    buf_put_u64(&b, 0);
-    buf_put_u8(&b, WIRE_SUBJECT_RANK);
-    wire_put_diag(&b, &d);
-    wire_put_failure(&b, NULL);
+    wire_put_failed(&b, &(struct wire_failed){.workload = pmi_workload(pmi),
+                                              .phase = WIRE_PHASE_RUN,
+                                              .subject = WIRE_SUBJECT_RANK,
+                                              .why = d});
     pmi_send(pmi, WIRE_FAILED, &b);
     buf_fini(&b);
 }

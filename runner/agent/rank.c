@@ -163,13 +163,13 @@ _Noreturn static void rank_fail_child(const struct rank_proc *p, int control, in
     struct buf b;
     buf_init(&b);
     size_t mark = wire_begin(&b, WIRE_FAILED, p->rank, 0);
-    buf_put_u32(&b, p->command ? (uint32_t)(p->command - p->agent->desc.workloads) : UINT32_MAX);
-    buf_put_u32(&b, WIRE_PHASE_LOAD);
-    buf_put_str(&b, "");
-    buf_put_u64(&b, 0);
-    buf_put_u8(&b, WIRE_SUBJECT_RANK);
-    wire_put_diag(&b, d);
-    wire_put_failure(&b, NULL);
+    wire_put_failed(
+        &b,
+        &(struct wire_failed){
+            .workload = p->command ? (uint32_t)(p->command - p->agent->desc.workloads) : UINT32_MAX,
+            .phase = WIRE_PHASE_LOAD,
+            .subject = WIRE_SUBJECT_RANK,
+            .why = *d});
     wire_end(&b, mark);
     ssize_t n = write(control, b.data, b.len);
     if (started >= 0 && write(started, "", 1) < 0)

@@ -26,18 +26,19 @@ void uplink_send_hello(struct agent *a)
     struct timespec now;
     gethostname(host, sizeof host - 1);
     buf_init(&b);
-    buf_put_str(&b, WIRE_MAGIC);
-    buf_put_u32(&b, WIRE_VERSION);
-    buf_put_str(&b, COLLRUN_BUILD_ID);
-    buf_put_str(&b, host);
-    buf_put_u32(&b, (uint32_t)getpid());
-    buf_put_u32(&b, cpus_usable(0));
     machine_name("/proc/sys/kernel/random/boot_id", "/sys/class/net", machine, sizeof machine);
-    buf_put_str(&b, machine);
-    clock_gettime(CLOCK_REALTIME, &now);
-    buf_put_u64(&b, (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec);
     rdma_ports(ports, sizeof ports);
-    buf_put_str(&b, ports);
+    clock_gettime(CLOCK_REALTIME, &now);
+    wire_put_hello(&b, &(struct wire_hello){.magic = WIRE_MAGIC,
+                                            .version = WIRE_VERSION,
+                                            .build = COLLRUN_BUILD_ID,
+                                            .host = host,
+                                            .pid = (uint32_t)getpid(),
+                                            .cpus = cpus_usable(0),
+                                            .machine = machine,
+                                            .realtime_ns = (uint64_t)now.tv_sec * SECOND_NS +
+                                                           (uint64_t)now.tv_nsec,
+                                            .rdma = ports});
     conn_send_buf(&a->runner, WIRE_HELLO, WIRE_HOST, 0, &b);
     buf_fini(&b);
 }
@@ -55,7 +56,7 @@ void uplink_send_error(struct agent *a, const struct diag *d)
 {
     struct buf b;
     buf_init(&b);
-    wire_put_diag(&b, d);
+    wire_put_host_error(&b, &(struct wire_host_error){*d});
     conn_send_buf(&a->runner, WIRE_HOST_ERROR, WIRE_HOST, a->desc.attempt, &b);
     buf_fini(&b);
 }

@@ -2,6 +2,7 @@
 #include "connect/placed.h"
 
 #include "base/exit_codes.h"
+#include "base/wire_fields.h"
 #include "connect/survey.h"
 
 #include <collrun/types.h>
@@ -21,10 +22,10 @@ static void placed_send(struct placed *p, struct survey_host *host, bool one_mac
     const struct buf *desc = connector_host_desc(p->survey.connector, host->index);
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, host->index);
-    buf_put_str(&b, "");
-    buf_put_u8(&b, one_machine);
-    buf_put_blob(&b, desc->data, desc->len);
+    wire_put_place(&b, &(struct wire_place){.host = host->index,
+                                            .engine = "",
+                                            .one_machine = one_machine,
+                                            .desc = {desc->data, desc->len}});
     conn_send_buf(&host->conn, WIRE_PLACE, WIRE_HOST, 0, &b);
     buf_fini(&b);
 }

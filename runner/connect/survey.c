@@ -63,25 +63,20 @@ static void survey_send_keepalive(struct survey_host *h)
 static void survey_on_hello(struct survey_host *h, const struct wire_frame *f)
 {
     struct survey *s = h->survey;
-    struct reader r;
+    struct wire_hello hello;
     struct timespec now;
-    reader_init(&r, f->payload, f->len);
-    read_str(&r, &s->arena);
-    uint32_t version = read_u32(&r);
-    snprintf(h->build, sizeof h->build, "%s", read_str(&r, &s->arena));
-    if (version != WIRE_VERSION || strcmp(h->build, COLLRUN_BUILD_ID) != 0) {
+    /* A HELLO of another build may have other fields behind its name. */
+    const bool good = wire_read_hello(f, &s->arena, &hello);
+    snprintf(h->build, sizeof h->build, "%s", hello.build);
+    if (!good || hello.version != WIRE_VERSION || strcmp(h->build, COLLRUN_BUILD_ID) != 0) {
         survey_refuse_build(h);
         return;
     }
-    read_str(&r, &s->arena);
-    read_u32(&r);
-    read_u32(&r);
-    snprintf(h->machine, sizeof h->machine, "%s", read_str(&r, &s->arena));
-    uint64_t there = read_u64(&r);
-    snprintf(h->rdma, sizeof h->rdma, "%s", read_str(&r, &s->arena));
+    snprintf(h->machine, sizeof h->machine, "%s", hello.machine);
+    snprintf(h->rdma, sizeof h->rdma, "%s", hello.rdma);
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t here = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    h->clock_offset_ns = (int64_t)(there - here);
+    h->clock_offset_ns = (int64_t)(hello.realtime_ns - here);
     h->reached_ns = now_ns() - s->begin_ns;
     h->answered = true;
     survey_send_keepalive(h);

@@ -2,6 +2,7 @@
 #include "diagnose/ranks.h"
 
 #include "base/quote.h"
+#include "base/wire_fields.h"
 #include "xalloc.h"
 
 #include <limits.h>
@@ -56,26 +57,30 @@ bool rank_read_waits(struct rank_state *rank, const void *bytes, size_t len)
         &(struct wire_frame){.type = WIRE_WAIT_REPORT, .payload = bytes, .len = len});
 }
 
-static void rank_copy(struct reader *r, char *out, size_t size)
+static void rank_copy(const char *text, char *out, size_t size)
 {
-    size_t len;
-    const char *text = read_blob(r, &len);
-    snprintf(out, size, "%.*s", text && len < INT_MAX ? (int)len : 0, text ? text : "");
-    if (text && len >= size)
+    snprintf(out, size, "%s", text);
+    if (strlen(text) >= size)
         utf8_mark_cut(out, size);
 }
 
 bool rank_read_exception(struct rank_state *rank, const void *bytes, size_t len)
 {
+    const struct wire_frame f = {.type = WIRE_EXCEPTION, .payload = bytes, .len = len};
+    struct wire_exception read;
     struct rank_exception e;
-    struct reader r;
-    reader_init(&r, bytes, len);
-    rank_copy(&r, e.type, sizeof e.type);
-    rank_copy(&r, e.text, sizeof e.text);
-    rank_copy(&r, e.file, sizeof e.file);
-    e.line = read_u32(&r);
-    rank_copy(&r, e.thread, sizeof e.thread);
-    if (!reader_done(&r))
+    struct arena arena;
+    arena_init(&arena);
+    const bool good = wire_read_exception(&f, &arena, &read);
+    if (good) {
+        rank_copy(read.type, e.type, sizeof e.type);
+        rank_copy(read.text, e.text, sizeof e.text);
+        rank_copy(read.file, e.file, sizeof e.file);
+        rank_copy(read.thread, e.thread, sizeof e.thread);
+        e.line = read.line;
+    }
+    arena_fini(&arena);
+    if (!good)
         return false;
     if (rank->exception && (!rank->exception->thread[0] || e.thread[0]))
         return true;

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/debug.h"
 #include "base/parse.h"
+#include "base/wire_fields.h"
 #include "rendezvous/scope.h"
 
 #include <stdio.h>
@@ -82,15 +83,15 @@ bool rdv_has_scope(const struct rdv *rdv, const char *name)
 static void rdv_send_reply(struct rdv *rdv, const struct scope *s, const struct get *g,
                            const struct kv *kv)
 {
-    struct buf b;
+    struct buf b, value;
     buf_init(&b);
-    buf_put_str(&b, s->name);
-    buf_put_str(&b, g->key);
-    buf_put_u32(&b, (uint32_t)s->failure.code);
+    buf_init(&value);
     if (kv)
-        buf_put_blob(&b, kv->value, kv->len);
-    else
-        wire_put_diag(&b, &s->failure);
+        buf_put_blob(&value, kv->value, kv->len);
+    wire_put_reply(&b,
+                   &(struct wire_reply){s->name, g->key, {s->failure, {value.data, value.len}}});
+    b.failed = b.failed || value.failed;
+    buf_fini(&value);
     rdv->output.send(rdv->output.ctx, &g->rank, 1, WIRE_REPLY, &b);
     buf_fini(&b);
 }
@@ -98,24 +99,23 @@ static void rdv_send_reply(struct rdv *rdv, const struct scope *s, const struct 
 static void rdv_send_fenced(struct rdv *rdv, struct scope *s, const uint32_t *ranks, uint32_t n,
                             uint32_t number)
 {
-    struct buf b;
+    struct buf b, pairs;
     uint32_t nkvs = 0;
     buf_init(&b);
-    buf_put_str(&b, s->name);
-    buf_put_u32(&b, number);
-    buf_put_u32(&b, (uint32_t)s->failure.code);
+    buf_init(&pairs);
     for (size_t i = 0; i < s->nkvs; i++)
         nkvs += s->kvs[i].fence == number;
-    if (s->failure.code)
-        wire_put_diag(&b, &s->failure);
-    else
-        buf_put_u32(&b, nkvs);
+    buf_put_u32(&pairs, nkvs);
     for (size_t i = 0; !s->failure.code && i < s->nkvs; i++) {
         if (s->kvs[i].fence != number)
             continue;
-        buf_put_str(&b, s->kvs[i].key);
-        buf_put_blob(&b, s->kvs[i].value, s->kvs[i].len);
+        buf_put_str(&pairs, s->kvs[i].key);
+        buf_put_blob(&pairs, s->kvs[i].value, s->kvs[i].len);
     }
+    wire_put_fenced(&b,
+                    &(struct wire_fenced){s->name, number, {s->failure, {pairs.data, pairs.len}}});
+    b.failed = b.failed || pairs.failed;
+    buf_fini(&pairs);
     rdv->output.send(rdv->output.ctx, ranks, n, WIRE_FENCED, &b);
     buf_fini(&b);
 }
@@ -204,39 +204,22 @@ static void rdv_leave_exited(struct rdv *rdv, struct scope *s)
     }
 }
 
+/* JOIN, or AGREE. */
 struct join {
     const char *name, *group, *identity;
     uint64_t timeout_ns;
-    uint32_t n, *ranks, group_index;
+    struct wire_ranks members;
+    uint32_t group_index;
     bool agreement;
 };
-
-static void rdv_read_ranks(struct reader *r, struct arena *arena, struct join *out)
-{
-    out->n = read_count(r, sizeof(uint32_t));
-    out->ranks = arena_calloc(arena, out->n, sizeof *out->ranks);
-    for (uint32_t i = 0; out->ranks && i < out->n; i++)
-        out->ranks[i] = read_u32(r);
-}
-
-static bool rdv_read_join(struct reader *r, struct arena *arena, struct join *out)
-{
-    out->name = read_str(r, arena);
-    out->group = read_str(r, arena);
-    out->timeout_ns = read_u64(r);
-    rdv_read_ranks(r, arena, out);
-    out->identity = read_str(r, arena);
-    out->group_index = read_u32(r);
-    return out->ranks && reader_done(r);
-}
 
 static struct scope *rdv_scope_open(struct rdv *rdv, uint32_t rank, const struct join *join,
                                     uint64_t now)
 {
-    struct scope *s = rdv_scope_new(rdv, join->name, join->group, join->n);
+    struct scope *s = rdv_scope_new(rdv, join->name, join->group, join->members.n);
     if (!s || !(s->identity = memory_checked(strdup(join->identity))))
         return NULL;
-    memcpy(s->ranks, join->ranks, join->n * sizeof *join->ranks);
+    memcpy(s->ranks, join->members.items, s->n * sizeof *s->ranks);
     s->first = rank;
     s->agreement = join->agreement;
     s->group_index = join->group_index;
@@ -255,8 +238,8 @@ static struct scope *rdv_join(struct rdv *rdv, uint32_t rank, const struct join 
         diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", join->group);
         return NULL;
     }
-    bool same_ranks =
-        s->n == join->n && memcmp(s->ranks, join->ranks, s->n * sizeof *s->ranks) == 0;
+    bool same_ranks = s->n == join->members.n &&
+                      memcmp(s->ranks, join->members.items, s->n * sizeof *s->ranks) == 0;
     int i = scope_member(s, rank);
     if (i < 0 || s->members[i].joined) {
         diag_set(d, COLLRUN_ERR_INVALID, "rank %u joins group \"%s\" %s", rank, join->group,
@@ -271,36 +254,42 @@ static struct scope *rdv_join(struct rdv *rdv, uint32_t rank, const struct join 
     return s;
 }
 
-static int rdv_on_join(struct rdv *rdv, uint32_t rank, struct reader *r, struct arena *arena,
+static int rdv_on_join(struct rdv *rdv, const struct wire_frame *f, struct arena *arena,
                        uint64_t now, struct diag *d)
 {
-    struct join join = {0};
-    if (!rdv_read_join(r, arena, &join))
+    struct wire_join read;
+    if (!wire_read_join(f, arena, &read))
         return wire_malformed(d, "JOIN frame");
-    for (uint32_t i = 0; i < join.n; i++)
-        if (join.ranks[i] >= rdv->desc->nranks)
+    const struct join join = {.name = read.scope,
+                              .group = read.group,
+                              .identity = read.identity,
+                              .timeout_ns = read.timeout_ns,
+                              .members = read.members,
+                              .group_index = read.index};
+    for (uint32_t i = 0; i < join.members.n; i++)
+        if (join.members.items[i] >= rdv->desc->nranks)
             return diag_set(d, COLLRUN_ERR_INVALID, "group \"%s\" has rank %u of %u", join.group,
-                            join.ranks[i], rdv->desc->nranks);
-    return rdv_join(rdv, rank, &join, now, d) ? COLLRUN_OK : d->code;
+                            join.members.items[i], rdv->desc->nranks);
+    return rdv_join(rdv, f->rank, &join, now, d) ? COLLRUN_OK : d->code;
 }
 
 /* ---- PUT, GET ---- */
 
-static int rdv_on_put(struct rdv *rdv, struct scope *s, int member, struct reader *r,
+static int rdv_on_put(struct rdv *rdv, struct scope *s, int member, const struct wire_frame *f,
                       struct arena *arena, struct diag *d)
 {
-    size_t len;
-    const char *key = read_str(r, arena);
-    const void *value = read_blob(r, &len);
-    if (!reader_done(r))
+    struct wire_store_put put;
+    if (!wire_read_store_put(f, arena, &put))
         return wire_malformed(d, "PUT frame");
+    const char *key = put.key;
+    const size_t len = put.value.len;
     if (scope_find_key(s, key)) {
         char what[256];
         snprintf(what, sizeof what, "its backend put the key \"%.100s\" twice", key);
         rdv_scope_failf(rdv, s, COLLRUN_ERR_BACKEND, what);
         return COLLRUN_OK;
     }
-    struct kv *kv = scope_add_key(s, key, value, len);
+    struct kv *kv = scope_add_key(s, key, put.value.data, len);
     if (!kv)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for a key of group \"%s\"",
                         s->group);
@@ -320,12 +309,13 @@ static int rdv_on_put(struct rdv *rdv, struct scope *s, int member, struct reade
     return COLLRUN_OK;
 }
 
-static int rdv_on_get(struct rdv *rdv, struct scope *s, uint32_t rank, struct reader *r,
+static int rdv_on_get(struct rdv *rdv, struct scope *s, const struct wire_frame *f,
                       struct arena *arena, struct diag *d)
 {
-    struct get get = {.key = (char *)(uintptr_t)read_str(r, arena), .rank = rank};
-    if (!reader_done(r))
+    struct wire_store_get read;
+    if (!wire_read_store_get(f, arena, &read))
         return wire_malformed(d, "GET frame");
+    struct get get = {.key = (char *)(uintptr_t)read.key, .rank = f->rank};
     const struct kv *kv = scope_find_key(s, get.key);
     if (kv || s->failure.code) {
         rdv_send_reply(rdv, s, &get, s->failure.code ? NULL : kv);
@@ -367,12 +357,15 @@ static void rdv_end_fence(struct rdv *rdv, struct scope *s)
     rdv_send_waiting(rdv, s, number);
 }
 
-static int rdv_on_fence(struct rdv *rdv, struct scope *s, int member, struct reader *r,
-                        struct diag *d)
+static int rdv_on_fence(struct rdv *rdv, struct scope *s, int member, const struct wire_frame *f,
+                        struct arena *arena, struct diag *d)
 {
     struct member *m = &s->members[member];
-    uint32_t number = read_u32(r);
-    if (!reader_done(r) || m->waiting || number != m->fences)
+    struct wire_fence fence;
+    if (!wire_read_fence(f, arena, &fence))
+        return wire_malformed(d, "FENCE frame");
+    const uint32_t number = fence.number;
+    if (m->waiting || number != m->fences)
         return diag_set(d, COLLRUN_ERR_INVALID,
                         "rank %u enters fence %u of group \"%s\" out of order", s->ranks[member],
                         number, s->group);
@@ -419,19 +412,22 @@ static void rdv_end_agreement(struct rdv *rdv, struct scope *s)
     rdv_scope_delete(rdv, s);
 }
 
-static int rdv_on_agree(struct rdv *rdv, uint32_t rank, struct reader *r, struct arena *arena,
+static int rdv_on_agree(struct rdv *rdv, const struct wire_frame *f, struct arena *arena,
                         uint64_t now, struct diag *d)
 {
-    struct join join = {.identity = "", .agreement = true, .group_index = UINT32_MAX};
+    struct wire_agree read;
     unsigned char vote[8];
     char key[16];
-    join.name = read_str(r, arena);
-    join.group = read_str(r, arena);
-    join.timeout_ns = read_u64(r);
-    rdv_read_ranks(r, arena, &join);
-    uint32_t status = read_u32(r);
-    if (!join.ranks || !reader_done(r))
+    if (!wire_read_agree(f, arena, &read))
         return wire_malformed(d, "AGREE frame");
+    const struct join join = {.name = read.scope,
+                              .group = read.group,
+                              .identity = "",
+                              .timeout_ns = read.timeout_ns,
+                              .members = read.members,
+                              .group_index = UINT32_MAX,
+                              .agreement = true};
+    const uint32_t rank = f->rank, status = (uint32_t)read.status;
     struct scope *s = rdv_join(rdv, rank, &join, now, d);
     if (!s)
         return d->code;
@@ -458,12 +454,12 @@ int rdv_on_frame(struct rdv *rdv, const struct wire_frame *f, uint64_t now, stru
     struct reader r;
     int rc = COLLRUN_OK;
     arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
     if (f->type == WIRE_JOIN || f->type == WIRE_AGREE) {
-        rc = f->type == WIRE_JOIN ? rdv_on_join(rdv, f->rank, &r, &arena, now, d)
-                                  : rdv_on_agree(rdv, f->rank, &r, &arena, now, d);
+        rc = f->type == WIRE_JOIN ? rdv_on_join(rdv, f, &arena, now, d)
+                                  : rdv_on_agree(rdv, f, &arena, now, d);
     } else {
-        const char *name = read_str(&r, &arena);
+        reader_init(&r, f->payload, f->len);
+        const char *name = read_str(&r, &arena); /* the first field of all of them */
         struct scope *s = rdv_scope_find(rdv, name);
         int member = s ? scope_member(s, f->rank) : -1;
         if (r.bad)
@@ -473,11 +469,11 @@ int rdv_on_frame(struct rdv *rdv, const struct wire_frame *f, uint64_t now, stru
                           "rank %u sends %s to a group that it has not joined (%s)", f->rank,
                           wire_type_name(f->type), name);
         else if (f->type == WIRE_PUT)
-            rc = rdv_on_put(rdv, s, member, &r, &arena, d);
+            rc = rdv_on_put(rdv, s, member, f, &arena, d);
         else if (f->type == WIRE_GET)
-            rc = rdv_on_get(rdv, s, f->rank, &r, &arena, d);
+            rc = rdv_on_get(rdv, s, f, &arena, d);
         else if (f->type == WIRE_FENCE)
-            rc = rdv_on_fence(rdv, s, member, &r, d);
+            rc = rdv_on_fence(rdv, s, member, f, &arena, d);
         else
             rdv_on_leave(rdv, s, member);
     }

@@ -3,6 +3,7 @@
 
 #include "base/debug.h"
 #include "base/exit_codes.h"
+#include "base/wire_fields.h"
 #include "build_id.h"
 #include "connect/agent_log.h"
 #include "report/json_value.h"
@@ -39,13 +40,13 @@ static void bring_up_send_job(struct bring_up *b, struct host *host, bool one_ma
     const struct buf *desc = connector_host_desc(b->connector, host->index);
     struct buf *out = conn_out(&host->conn);
     size_t mark = wire_begin(out, WIRE_CREDIT, WIRE_HOST, attempt);
-    buf_put_u32(out, OUTPUT_CREDIT);
+    wire_put_credit(out, &(struct wire_credit){OUTPUT_CREDIT});
     conn_end(&host->conn, mark);
     mark = wire_begin(out, WIRE_JOB, WIRE_HOST, attempt);
-    buf_put_u32(out, host->index);
-    buf_put_str(out, "");
-    buf_put_u8(out, one_machine);
-    buf_put_blob(out, desc->data, desc->len);
+    wire_put_job(out, &(struct wire_job){.host = host->index,
+                                         .engine = "",
+                                         .one_machine = one_machine,
+                                         .desc = {desc->data, desc->len}});
     conn_end(&host->conn, mark);
     conn_flush(&host->conn);
     debug_log(DEBUG_STAGE, "host %s gets the job: %zu bytes, interface %s%s",
@@ -168,40 +169,31 @@ static void bring_up_reject_frame(struct bring_up *b, struct host *host)
 void bring_up_on_hello(struct bring_up *b, struct host *host, const struct wire_frame *f)
 {
     struct run_state *run = b->run;
-    struct reader r;
+    struct wire_hello hello;
     struct timespec now;
-    reader_init(&r, f->payload, f->len);
-    const char *magic = read_str(&r, &run->arena);
-    uint32_t version = read_u32(&r);
-    const char *build = read_str(&r, &run->arena);
     if (host->has_hello)
         return;
-    if (r.bad) {
+    const bool good = wire_read_hello(f, &run->arena, &hello);
+    /* A HELLO of another build may have other fields behind its name. */
+    if (hello.build[0] && (strcmp(hello.magic, WIRE_MAGIC) != 0 || hello.version != WIRE_VERSION ||
+                           strcmp(hello.build, COLLRUN_BUILD_ID) != 0)) {
+        bring_up_reject_build(b, host, hello.build, hello.version);
+        return;
+    }
+    if (!good) {
         bring_up_reject_frame(b, host);
         return;
     }
-    if (strcmp(magic, WIRE_MAGIC) != 0 || version != WIRE_VERSION ||
-        strcmp(build, COLLRUN_BUILD_ID) != 0) {
-        bring_up_reject_build(b, host, build, version);
-        return;
-    }
-    read_str(&r, &run->arena); /* host name */
-    read_u32(&r);              /* pid */
-    read_u32(&r);              /* cpus */
-    host->machine = read_str(&r, &run->arena);
+    host->machine = hello.machine;
     clock_gettime(CLOCK_REALTIME, &now);
     const uint64_t here_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    host->clock_offset_ns = (int64_t)(read_u64(&r) - here_ns);
-    host->rdma = read_str(&r, &run->arena);
-    if (!reader_done(&r)) {
-        bring_up_reject_frame(b, host);
-        return;
-    }
+    host->clock_offset_ns = (int64_t)(hello.realtime_ns - here_ns);
+    host->rdma = hello.rdma;
     host->has_hello = true;
     debug_log(DEBUG_STAGE,
               "host %s: HELLO, build %s, protocol %u, machine %s, clock %+.6f s, RDMA "
               "\"%s\"",
-              run->desc->hosts[host->index].name, build, version, host->machine,
+              run->desc->hosts[host->index].name, hello.build, hello.version, host->machine,
               (double)host->clock_offset_ns / 1e9, host->rdma);
     bool remote = connector_is_remote(b->connector, host->index);
     agent_log_start(&host->conn, run->desc->hosts[host->index].name);

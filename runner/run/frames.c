@@ -336,16 +336,19 @@ static void frames_check_groups(struct frames *s, uint32_t rank)
 static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
-    struct reader r;
+    struct wire_spawned spawned;
     if (state->started_ns || state->end != RANK_LIVES) { /* a rank starts once */
         frames_malformed(s, f);
         return;
     }
-    reader_init(&r, f->payload, f->len);
-    state->pid = (pid_t)read_u32(&r);
+    if (!wire_read_spawned(f, &s->run->arena, &spawned)) {
+        frames_malformed(s, f);
+        return;
+    }
+    state->pid = (pid_t)spawned.pid;
     state->started_ns = now_ns();
     if (state->pid) {
-        state->devices = read_str(&r, &s->run->arena);
+        state->devices = spawned.devices;
         if (*state->devices)
             frames_check_groups(s, f->rank);
         phases_advance(s->phases, f->rank, PHASE_SPAWNED);
@@ -360,25 +363,28 @@ static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
     rank_set_end(state, RANK_EXITED);
     state->status = EXIT_EXEC << 8;
     s->run->nexited++;
-    wire_read_diag(&r, &s->run->arena, &state->failure);
+    state->failure = spawned.why;
     frames_rank_failed(s, f->rank);
 }
 
 static void frames_on_failed(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
-    struct reader r;
+    struct wire_failed failed;
     if (state->failed)
         return;
-    reader_init(&r, f->payload, f->len);
+    if (!wire_read_failed(f, &s->run->arena, &failed)) {
+        frames_malformed(s, f);
+        return;
+    }
     state->failed = true;
-    state->workload = read_u32(&r);
-    state->failed_phase = (enum wire_phase)read_u32(&r);
-    snprintf(state->group, sizeof state->group, "%s", read_str(&r, &s->run->arena));
-    state->operation = read_u64(&r);
-    state->subject = (enum wire_subject)read_u8(&r);
-    wire_read_diag(&r, &s->run->arena, &state->failure);
-    wire_read_failure(&r, &state->why);
+    state->workload = failed.workload;
+    state->failed_phase = (enum wire_phase)failed.phase;
+    snprintf(state->group, sizeof state->group, "%s", failed.group);
+    state->operation = failed.number;
+    state->subject = (enum wire_subject)failed.subject;
+    state->failure = failed.why;
+    state->why = failed.last;
     frames_fail_rank(s, f->rank);
 }
 
@@ -572,24 +578,23 @@ static void frames_on_detached(struct frames *s, const struct wire_frame *f)
 static void frames_on_log(struct frames *s, const struct wire_frame *f)
 {
     static const char *const levels[] = {"error", "warning", "info", "debug"};
-    struct reader r;
+    struct wire_log log;
     struct arena arena;
     arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    const uint8_t byte = read_u8(&r), level = byte & (uint8_t)~WIRE_LOG_IN_VERDICT;
-    const char *text = read_str(&r, &arena);
+    const bool good = wire_read_log(f, &arena, &log);
+    const uint8_t level = log.level & (uint8_t)~WIRE_LOG_IN_VERDICT;
     unsigned most = s->run->options->quiet     ? COLLRUN_LOG_ERROR
                     : s->run->options->verbose ? COLLRUN_LOG_DEBUG
                                                : COLLRUN_LOG_WARN;
-    const bool in_verdict = byte != level;
-    if (!r.bad && in_verdict)
-        rank_add_warning(&s->run->ranks[f->rank], text);
-    if (!r.bad && level <= most && in_verdict && s->nwarnings++ >= WARNINGS_SHOWN) {
+    const bool in_verdict = log.level != level;
+    if (good && in_verdict)
+        rank_add_warning(&s->run->ranks[f->rank], log.text);
+    if (good && level <= most && in_verdict && s->nwarnings++ >= WARNINGS_SHOWN) {
         if (s->nwarnings == WARNINGS_SHOWN + 1)
             output_message(s->output, "collrun: further warnings are in result.json");
-    } else if (!r.bad && level <= most) {
+    } else if (good && level <= most) {
         output_show_rank(s->output, f->rank);
-        output_message(s->output, "collrun: rank %u: %s: %s", f->rank, levels[level & 3], text);
+        output_message(s->output, "collrun: rank %u: %s: %s", f->rank, levels[level & 3], log.text);
     }
     arena_fini(&arena);
 }
@@ -714,7 +719,7 @@ void frames_on_frame(struct frames *s, struct host *host, const struct wire_fram
 {
     const struct buf payload = buf_borrow(f->payload, f->len);
     struct diag d;
-    struct reader r;
+    struct wire_host_error error;
     host->last_frame_ns = now_ns();
     if (f->rank != WIRE_HOST) {
         if (host->has_hello && f->rank < s->run->desc->nranks &&
@@ -743,8 +748,8 @@ void frames_on_frame(struct frames *s, struct host *host, const struct wire_fram
         hosts_send_all(s->run, WIRE_MASTER, &payload);
         break;
     case WIRE_HOST_ERROR:
-        reader_init(&r, f->payload, f->len);
-        wire_read_diag(&r, &s->run->arena, &d);
+        wire_read_host_error(f, &s->run->arena, &error); /* or it says that it is malformed */
+        d = error.error;
         diag_wrap(&d, "host %s", s->run->desc->hosts[host->index].name);
         if (d.code == COLLRUN_ERR_ABORTED) /* a signal ended the agent */
             stop_on_job_failure(s->stop, CAUSE_HOST_LOST, EXIT_HOST, &d);

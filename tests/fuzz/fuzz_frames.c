@@ -158,7 +158,7 @@ struct seed_line {
 };
 
 static const struct seed_line start[] = {
-    {WIRE_SPAWNED, "4=4711 s=GPU-a,GPU-b"},
+    {WIRE_SPAWNED, "4=4711 s=GPU-a,GPU-b d=none"},
     {WIRE_STARTED, ""},
     {WIRE_ATTACHED, "4=4711"},
     {WIRE_JOIN, "s=world:0 s=world 8=60000000000 4=3 4=0 4=1 4=2 s=tcp-1 4=0"},
@@ -211,7 +211,7 @@ static const struct seed_line end[] = {
 
 /* Each of these lines once did harm. */
 static const struct seed_line hostile[] = {
-    {WIRE_SPAWNED, "4=0 d=no-engine"},
+    {WIRE_SPAWNED, "4=0 s= d=no-engine"},
     {WIRE_STACKS, "4=1 4=1 s=main 1=83 4=1 s=futex 4=39 t=thread 1=32 t=1 1=10 1=32 1=32 t=f 1=10 "
                   "1=32 1=32 t=g 1=10 t=thread 1=32 t=1 1=10 1=32 1=32 t=h 1=10 t=thread 1=32 "
                   "t=1 1=10 s="},

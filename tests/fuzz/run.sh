@@ -22,6 +22,7 @@
 #   fuzz_stacks    what a host or a rank may say about the threads of a rank
 #   fuzz_top       what the socket of a run may send to collrun top
 #   fuzz_match     posted receives and messages, against a model of the rules of matching
+#   fuzz_wire      every frame kind that has a codec: read, printed, written again
 #   fuzz_base64    what flux exec carries
 #   fuzz_link      how peers, and other programs, may connect to the tcp backend
 #
@@ -60,7 +61,7 @@ starts() {
     fuzz_describe | fuzz_agent | fuzz_control) echo "-max_len=8192" ;;
     fuzz_frames) echo "-max_len=32768 -close_fd_mask=3" ;;
     fuzz_conn) echo "-max_len=16384" ;;
-    fuzz_coord | fuzz_base64 | fuzz_match) echo "-max_len=2048" ;;
+    fuzz_coord | fuzz_base64 | fuzz_match | fuzz_wire) echo "-max_len=2048" ;;
     fuzz_staging | fuzz_stacks | fuzz_top) echo "-max_len=8192" ;;
     fuzz_link) echo "-max_len=1024" ;;
     fuzz_shm | fuzz_net) echo "-max_len=2048" ;;
@@ -86,7 +87,7 @@ trace_seeds() {
 fuzz() {
     mkdir -p "$out/$1.corpus" "$out/$1.seeds"
     case $1 in
-    fuzz_frames | fuzz_agent | fuzz_control | fuzz_record | fuzz_diag) "$folder/$1" --seeds "$out/$1.seeds" || return 1 ;;
+    fuzz_frames | fuzz_agent | fuzz_control | fuzz_record | fuzz_diag | fuzz_wire) "$folder/$1" --seeds "$out/$1.seeds" || return 1 ;;
     fuzz_trace) trace_seeds "$out/$1.seeds" || return 1 ;;
     esac
     [ ! -d "tests/fuzz/corpus/$1" ] || set -- "$1" "tests/fuzz/corpus/$1"
