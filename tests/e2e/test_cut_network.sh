@@ -70,10 +70,10 @@ plugin "$tmp/cut.c" "$tmp/cut.so" || {
 # NAME,NETWORK,BACKEND,TIME-OUT of the group: the latter passes before a connection has failed, or one fails before. The former also get a
 # stall report, whose stacks take their time when all these jobs begin theirs together.
 jobs=(tcp,10.98.0.0/24,tcp,7 tcp6,fd98::/64,tcp,7 gloo,10.98.0.0/24,gloo,7 dead,10.99.0.0/24,tcp,7 dead6,fd99::/64,tcp,7)
-fails=(tcp_breaks,10.98.0.0/24,tcp,60 tcp_idle_breaks,10.98.0.0/24,tcp,60 tcp_unmade,10.99.0.0/24,tcp,60 tcp_no_route,10.97.0.0/24,tcp,60 gloo_no_route,10.97.0.0/24,gloo,60)
+fails=(tcp_breaks,10.98.0.0/24,tcp,60 tcp_idle_breaks,10.98.0.0/24,tcp,60 gloo_idle_breaks,10.98.0.0/24,gloo,60 tcp_unmade,10.99.0.0/24,tcp,60 tcp_no_route,10.97.0.0/24,tcp,60 gloo_no_route,10.97.0.0/24,gloo,60)
 if "$COLLRUN" backends 2>/dev/null | grep -q '^ucx .*: available'; then
     jobs+=(ucx,10.98.0.0/24,ucx,7)
-    fails+=(ucx_breaks,10.98.0.0/24,ucx,60 ucx_unmade,10.99.0.0/24,ucx,60 ucx_no_route,10.97.0.0/24,ucx,60)
+    fails+=(ucx_breaks,10.98.0.0/24,ucx,60 ucx_idle_breaks,10.98.0.0/24,ucx,60 ucx_unmade,10.99.0.0/24,ucx,60 ucx_no_route,10.97.0.0/24,ucx,60)
 else
     skip "ucx" "it is not available here"
 fi
