@@ -150,6 +150,24 @@ static void cut_sender_put_moving(struct cut_sender_rank *r, const struct rank_p
     r->sent = 0;
 }
 
+/* Unless it is as the runner knows it. */
+static void cut_sender_put_cut(struct cut_sender_rank *r, const struct record_cut *cut,
+                               bool settled, struct cut_sender_frame *f)
+{
+    struct buf b;
+    buf_init(&b);
+    cut_frame_put_cut(&b, cut);
+    const uint64_t hash = cut_sender_hash(&b);
+    if (hash != r->sent) {
+        debug_log(DEBUG_PROOF, "rank %u: cut: state %d, %u threads, %u channels, %zu bytes%s",
+                  cut->rank, (int)cut->state, cut->nthreads, cut->nchannels, b.len,
+                  settled ? "; settled" : "");
+        cut_sender_add(f, &b);
+    }
+    r->sent = hash;
+    buf_fini(&b);
+}
+
 /* The rank is as the runner knows it, or is sent. Returns true if it is settled. */
 static bool cut_sender_take(struct cut_sender_rank *r, struct rank_proc *p, bool ended,
                             struct cut_sender_frame *f)
@@ -157,28 +175,17 @@ static bool cut_sender_take(struct cut_sender_rank *r, struct rank_proc *p, bool
     struct record_view v;
     struct record_cut cut;
     struct arena arena;
-    struct buf b;
     bool settled = false;
     arena_init(&arena);
-    buf_init(&b);
     record_calibrate(p->record);
     if (record_view_init(&v, p->record, p->record_len, NULL) == COLLRUN_OK &&
         record_cut_take(&v, ended, task_survey_take, &p->survey, &arena, &cut) &&
         cut_sender_is_of_use(&cut, &settled) && cut_sender_is_sane(&cut, p->agent->desc.nranks)) {
         cut.rank = p->rank;
-        cut_frame_put_cut(&b, &cut);
-        const uint64_t hash = cut_sender_hash(&b);
-        if (hash != r->sent) {
-            debug_log(DEBUG_PROOF, "rank %u: cut: state %d, %u threads, %u channels, %zu bytes%s",
-                      p->rank, (int)cut.state, cut.nthreads, cut.nchannels, b.len,
-                      settled ? "; settled" : "");
-            cut_sender_add(f, &b);
-        }
-        r->sent = hash;
+        cut_sender_put_cut(r, &cut, settled, f);
     } else if (r->sent) {
         cut_sender_put_moving(r, p, f);
     }
-    buf_fini(&b);
     arena_fini(&arena);
     return settled;
 }
