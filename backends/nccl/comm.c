@@ -244,6 +244,9 @@ static int comm_begin_all(struct nccl_group *g, const ncclUniqueId *id)
         device_leave(g->context, before);
     }
     result = comm_group_end(g, result);
+    COLLRUN_DEBUG(g->context->services, GROUP,
+                  "ncclCommInitRankConfig of %u devices, rank %u of %u processes: result %d",
+                  g->ndevs, g->rank, g->nranks, (int)result);
     return result == ncclSuccess
                ? COLLRUN_OK
                : nccl_group_fail_nccl(g, g->devs[0].comm, result, "ncclCommInitRankConfig");

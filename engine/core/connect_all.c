@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/connect_all.h"
 
+#include "base/debug.h"
 #include "base/loop.h"
 #include "base/network.h"
 #include "base/standstill.h"
@@ -142,6 +143,8 @@ static int connect_all_dial(struct connect_all_acceptor *a, const struct connect
         if (until > a->deadline_ns)
             until = a->deadline_ns;
         int error = tcp_connect((const void *)&to->address, (socklen_t)to->len, until, -1, fd);
+        debug_log(DEBUG_LINK, "connect_all: member %u to member %u, attempt %d: %s", a->how->rank,
+                  rank, attempt, error ? strerror(error) : "connected");
         if (error == 0)
             return COLLRUN_OK;
         int rc = r->alive(r->ctx);
@@ -191,6 +194,9 @@ static void connect_all_admit(struct connect_all_acceptor *a, const struct conne
     uint64_t rank = p->hello.rank;
     bool is_member = memcmp(p->hello.secret, a->self.secret, sizeof a->self.secret) == 0 &&
                      rank > a->how->rank && rank < a->how->nranks && a->fds[rank] < 0;
+    debug_log(DEBUG_LINK, "connect_all: member %u %s as %llu; %u are missing", a->how->rank,
+              is_member ? "accepts a connection" : "closes one that is not from a member",
+              (unsigned long long)rank, a->missing);
     if (!is_member) {
         close(p->fd);
         return;
@@ -223,6 +229,7 @@ static void connect_all_accept(struct connect_all_acceptor *a)
     if (fd < 0)
         return;
     if (a->npending == a->capacity) { /* there are more slots than members */
+        debug_log(DEBUG_LINK, "connect_all: no slot is free: the oldest connection is closed");
         close(a->pending[0].fd);
         connect_all_remove(a, 0);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/stall_monitor.h"
 
+#include "base/debug.h"
 #include "run/run_state.h"
 
 #include <stdlib.h>
@@ -26,6 +27,8 @@ static void stall_monitor_end(struct stall_monitor *m, struct stall_episode *e)
     for (uint32_t i = 0; i < m->run->desc->nranks; i++)
         m->run->ranks[i].network[0] = '\0';
     json_object_set_new(e->report, "seconds", json_real((double)(now_ns() - e->since_ns) / 1e9));
+    debug_log(DEBUG_PROOF, "the stall has passed after %.1f s, %u so far",
+              (double)(now_ns() - e->since_ns) / 1e9, e->passed);
     rundir_event(m->run->rundir, "stall_passed",
                  json_pack("{s:O, s:O}", "group", json_object_get(e->report, "group"), "number",
                            json_object_get(e->report, "number")));
@@ -131,6 +134,11 @@ static void stall_monitor_finish(struct stall_monitor *m)
     m->asked = false;
     bool found = stall_monitor_find(m, m->on_request ? REQUEST_NS : m->limit_ns / 2, &s);
     bool due = !m->on_request && stall_monitor_update(m, &s, now_ns());
+    debug_log(DEBUG_PROOF, "stall? %s, limit %.1f s%s", found ? "found" : "none",
+              (double)m->limit_ns / 1e9,
+              m->on_request ? ", asked for"
+              : due         ? ", due"
+                            : "");
     if (found && (due || m->on_request) && m->stop->step == STOP_NONE)
         stall_monitor_print(m, &s);
     m->on_request = false;

@@ -107,7 +107,7 @@ static void check_print(const struct wire_frame *f, bool good)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         known = known || types[i] == f->type;
     must(!known || (strstr(text, " malformed ") == NULL) == good || strlen(text) > 400,
-         "what cannot be read is said to be malformed");
+         "what cannot be read is printed as malformed");
 }
 
 /* Bytes that occur in nothing but the value of a key, or the description of a job. */
