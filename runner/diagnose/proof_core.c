@@ -15,6 +15,7 @@
 #include "diagnose/proof.h"
 
 #include "base/call_text.h"
+#include "base/mpi_names.h"
 #include "base/names.h"
 #include "base/parse.h"
 
@@ -422,6 +423,37 @@ static const struct proof_item *core_item(const struct proof *p, uint32_t rank)
     return NULL;
 }
 
+/* The rank of the communicator that the operation names, for a world rank. */
+static int core_rank_in(const struct record_cut_group *g, int32_t peer)
+{
+    const uint32_t from = g->nremote ? g->nmembers : 0, n = g->nremote ? g->nremote : g->nmembers;
+    for (uint32_t i = 0; i < n; i++)
+        if ((int32_t)g->members[from + i] == peer)
+            return (int)i;
+    return peer < 0 ? peer : -1;
+}
+
+/* "MPI_Recv(count=8, MPI_INT, source=1, tag=3) in MPI_COMM_WORLD", "MPI_Barrier(), operation 3 of
+ * MPI_COMM_WORLD" */
+static void core_mpi_text(const struct record_cut *cut, const struct record_cut_op *op, char *out,
+                          size_t size)
+{
+    const struct record_cut_group *g = &cut->groups[op->group];
+    const struct mpi_call call = {.function = op->flags >> MPI_FUNCTION_FLAG,
+                                  .type = op->dtype,
+                                  .op = op->op,
+                                  .root_or_peer = core_rank_in(g, op->peer),
+                                  .tag = op->tag,
+                                  .count = op->count};
+    char text[MPI_CALL_TEXT_LEN];
+    if (kind_is_collective(op->kind)) {
+        mpi_call_text_numbered(&call, g->name, op->number, out, size);
+        return;
+    }
+    mpi_call_text(&call, text, sizeof text);
+    snprintf(out, size, "%s in %s", text, g->name);
+}
+
 /* "barrier world#3", "recv(8 x int32, from 1, tag 3) in world" */
 static void core_call_text(const struct record_cut *cut, const struct record_cut_op *op, char *out,
                            size_t size)
@@ -435,7 +467,9 @@ static void core_call_text(const struct record_cut *cut, const struct record_cut
                                       .tag = op->tag};
     const char *group = cut->groups[op->group].name;
     char text[CALL_TEXT_LEN];
-    if (op->kind == RECORD_FORM)
+    if (cut->tap == RECORD_TAP_MPI && op->flags >> MPI_FUNCTION_FLAG)
+        core_mpi_text(cut, op, out, size);
+    else if (op->kind == RECORD_FORM)
         snprintf(out, size, "the making of a group from %s", group);
     else if (op->kind == RECORD_NEIGHBORS)
         snprintf(out, size, "a neighborhood collective of %s", group);

@@ -79,7 +79,7 @@ void tap_signals_end(struct record_head *head)
 
 /* ---- what installs handlers ---- */
 
-/* The program installs a handler of its own; in a child of the rank there is no record. */
+/* The program installs a handler; in a child of the rank there is no record. */
 static void signals_take_back(int sig)
 {
     struct record_head *head = tap_record();
