@@ -151,7 +151,7 @@ e2e-hosts: deps
 	tests/run -j 2 -t 900 $(HOSTS_LONG) $(filter-out $(HOSTS_LONG),$(HOSTS_TESTS))
 # They wait for most of their time (for time-outs, stalls, ranks that are late, what a terminal shows), so they run beside the others:
 # three at a time.
-TESTS_WAIT_1 := $(call e2e_test,gpu die failure top answers)
+TESTS_WAIT_1 := $(call e2e_test,gpu die failure top answers mpi_deadlock)
 TESTS_WAIT_2 := $(call e2e_test,stall faults deadlock recorded rundir diag terminal cut_network)
 TESTS_WAIT_3 := $(call e2e_test,live kill devices screens recover interrupt groups bind) $(filter %/test_engine %/test_shm_p2p,$(UNIT_TESTS))
 TESTS_WAIT := $(TESTS_WAIT_1) $(TESTS_WAIT_2) $(TESTS_WAIT_3)
