@@ -202,7 +202,8 @@ static bool resolved_hosts_have_workdir(const struct job *job)
     return false;
 }
 
-/* The file of each command, and the folder that it starts in unless its host says so. */
+/* The file of each command, and the folder that it starts in unless its host says so. A plugin has
+ * no `observe`, which is about commands, nor a default of it. */
 static void resolved_commands(const struct job *job, const char *const *programs, json_t *all)
 {
     const struct resolver r = {.dir = job->dir};
@@ -211,6 +212,8 @@ static void resolved_commands(const struct job *job, const char *const *programs
     for (uint32_t i = 0; i < job->nworkloads; i++) {
         json_t *workload = json_array_get(json_object_get(all, "workloads"), i);
         const char *workdir = job->workloads[i].workdir.v;
+        if (!job->workloads[i].command.n)
+            json_object_del(workload, "observe");
         if (!programs[i])
             continue;
         json_t *program = json_string(programs[i]);
