@@ -183,6 +183,7 @@ static const struct seed_line from_runner[] = {
     {WIRE_MASTER, WIRE_HOST, "s=10.0.0.1 2=29500"},
     {WIRE_QUERY, WIRE_HOST, ""},
     {WIRE_MEASURE, WIRE_HOST, ""},
+    {WIRE_LOOK, WIRE_HOST, "8=1"},
     {WIRE_STDIN, 2, "t=text 1=10"},
     {WIRE_STDIN, 2, ""},
     {WIRE_WINDOW, 2, "2=40 2=120"},
