@@ -180,10 +180,9 @@ static struct straggler_sums *straggler_list_add(struct straggler_list *list, co
 {
     straggler_list_grow(list);
     struct straggler_sums *s = &list->items[list->n++];
-    free(own->sorted); /* nothing more is compared */
-    own->sorted = NULL;
     *s = (struct straggler_sums){.group = xstrdup(group), .sums = *own};
-    *own = (struct straggler_group){0};
+    own->ranks = NULL;
+    s->sums.sorted = NULL; /* that of `own`: nothing more is compared */
     return s;
 }
 
