@@ -5,6 +5,8 @@
 #include "endpoint.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +80,11 @@ void endpoint_unlock_attended(struct endpoint *e)
 {
     atomic_fetch_sub_explicit(&e->contenders, 1, memory_order_relaxed);
     pthread_mutex_unlock(&e->lock);
+}
+
+bool endpoint_is_locked(struct endpoint *e)
+{
+    return pthread_mutex_trylock(&e->lock) == EBUSY;
 }
 
 /* Lets another thread have the lock, if one wants it. */
@@ -235,6 +242,7 @@ static void endpoint_early_deliver(struct endpoint *e, struct endpoint_context *
 int endpoint_context_add(struct endpoint *e, struct endpoint_context *context)
 {
     struct endpoint_context **bucket = endpoint_bucket(e, context->id);
+    assert(endpoint_is_locked(e));
     pthread_condattr_t attr;
     const struct collrun_services *s = e->services;
     pthread_condattr_init(&attr);
@@ -261,6 +269,7 @@ void endpoint_context_remove(struct endpoint_context *context)
 {
     struct endpoint *e = context->endpoint;
     struct endpoint_context **at = endpoint_bucket(e, context->id);
+    assert(endpoint_is_locked(e));
     while (*at != context)
         at = &(*at)->next;
     *at = context->next;
@@ -310,6 +319,7 @@ static void endpoint_handle_lost(void *ctx, void *cookie, const struct link_loss
 
 bool endpoint_progress(struct endpoint *e)
 {
+    assert(endpoint_is_locked(e));
     return link_progress(e->link);
 }
 
@@ -453,6 +463,7 @@ void endpoint_wait(struct endpoint_context *c, bool (*ready)(const struct endpoi
                    uint64_t until_ns)
 {
     struct endpoint *e = c->endpoint;
+    assert(endpoint_is_locked(e));
     e->nwaiting++;
     bool over = endpoint_poll(c, ready, until_ns);
     if (!over)

@@ -85,6 +85,9 @@ void endpoint_unlock(struct endpoint *endpoint);
  * core or the lock from it, is left asleep. */
 void endpoint_unlock_attended(struct endpoint *endpoint);
 
+/* For assert: a thread has the lock. */
+bool endpoint_is_locked(struct endpoint *endpoint);
+
 struct link *endpoint_link(const struct endpoint *endpoint);
 size_t endpoint_address(const struct endpoint *endpoint, void *address);
 bool endpoint_has_address(const struct endpoint *endpoint, const char *address);

@@ -4,6 +4,7 @@
  */
 #include "group.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 
 void net_group_set_failure(struct net_group *g, int status, const char *text)
 {
+    assert(endpoint_is_locked(g->endpoint));
     if (g->status == COLLRUN_OK) {
         g->status = status;
         snprintf(g->text, sizeof g->text, "%s", text);
@@ -109,6 +111,7 @@ void net_group_fail_left(struct net_group *g, uint32_t peer)
 void net_group_send(struct net_group *g, uint32_t peer, struct packet *packet, const void *data,
                     size_t len)
 {
+    assert(endpoint_is_locked(g->endpoint));
     packet->context = g->context.id;
     packet->source = g->rank;
     link_send(g->peers[peer]->link, packet, data, len);
@@ -117,6 +120,7 @@ void net_group_send(struct net_group *g, uint32_t peer, struct packet *packet, c
 enum link_sending net_group_send_long(struct net_group *g, uint32_t peer, struct packet *packet,
                                       struct link_put *put)
 {
+    assert(endpoint_is_locked(g->endpoint));
     packet->context = g->context.id;
     packet->source = g->rank;
     return link_send_long(g->peers[peer]->link, packet, put);

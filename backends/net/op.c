@@ -9,6 +9,7 @@
 
 #include "group.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,6 +120,7 @@ static int op_fail_timeout(struct net_op *op)
 static void op_finish(struct net_request *q)
 {
     struct net_op *op = q->op;
+    assert(endpoint_is_locked(op->group->endpoint));
     struct net_request **at = &op->pending;
     while (*at != q)
         at = &(*at)->next;
@@ -243,6 +245,7 @@ void net_ops_handle_packet(struct net_group *g, const struct packet *packet, con
                            size_t len)
 {
     struct net_op *op = g->ops.current;
+    assert(endpoint_is_locked(g->endpoint));
     const int32_t ahead =
         (int32_t)(packet->op.number - (op ? op->mine.number : g->ops.next_number));
     if (ahead < 0) /* of an operation that is over */

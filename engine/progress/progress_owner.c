@@ -16,6 +16,7 @@ enum { CONTENDED_NS = 100000000 };
 void pq_wake_owner(struct progress_queue *pq)
 {
     bool direct = pq_owner_of(pq) == PQ_DIRECT;
+    pq_assert_locked(pq);
     if (!direct && !pq->blocked)
         return;
     pq->needed_ns = now_ns();
@@ -37,6 +38,7 @@ static void pq_calm(struct progress_queue *pq)
 void pq_admit(struct progress_queue *pq)
 {
     struct pq_requests *q = &pq->requests;
+    pq_assert_locked(pq);
     if (!atomic_load_explicit(&q->deferred, memory_order_relaxed))
         return;
     struct collrun_request *r = atomic_exchange(&q->deferred, NULL);
@@ -62,6 +64,7 @@ bool pq_own(struct progress_queue *pq)
 /* Before the first request of the queue there is none: `asleep` says that no thread will look. */
 void pq_wake_worker(struct progress_queue *pq)
 {
+    pq_assert_locked(pq);
     if (!pq->worker.started)
         return;
     pq->worker.asleep = false;
@@ -72,6 +75,7 @@ void pq_wake_worker(struct progress_queue *pq)
 void pq_hand_over(struct progress_queue *pq)
 {
     bool work = pq_owner_of(pq) != PQ_OWNED && !pq_is_idle(pq);
+    pq_assert_locked(pq);
     if (pq->waiters.sleeping)
         pthread_cond_broadcast(&pq->changed);
     else if (!pq->waiters.active && ((work && pq->worker.asleep) || pq->worker.stopping))
@@ -88,6 +92,7 @@ void pq_disown(struct progress_queue *pq)
 
 void pq_sleep(struct progress_queue *pq, unsigned *round)
 {
+    pq_assert_locked(pq);
     if (pq_owner_of(pq) != PQ_OWNED) {
         pq_wake_owner(pq);
         pthread_mutex_unlock(&pq->lock);
