@@ -267,6 +267,8 @@ static const struct schema_type *completion_map(const struct schema_type *type)
 static void completion_keys_of(const struct schema_type *type, const char *path, FILE *out)
 {
     for (const struct schema_key *key = type->keys; key->name; key++) {
+        if (key->type->kind == SCHEMA_LAYER)
+            continue;
         const struct schema_type *value = completion_map(key->type);
         char below[256];
         bool list = key->type->kind == SCHEMA_LIST, named = key->type->kind == SCHEMA_NAMED;

@@ -166,8 +166,13 @@ static void show_warnings(struct session *s)
 static int read_job(struct session *s)
 {
     struct diag d;
-    struct job_request request = {
-        .file = s->opts.job, .sets = s->opts.sets, .nsets = s->opts.nsets};
+    struct job_request request = {.file = s->opts.job,
+                                  .profiles = s->opts.profiles,
+                                  .nprofiles = s->opts.nprofiles,
+                                  .vars = s->opts.vars,
+                                  .nvars = s->opts.nvars,
+                                  .sets = s->opts.sets,
+                                  .nsets = s->opts.nsets};
     const struct program program = {s->opts.program, s->opts.count, s->opts.gpus,
                                     s->opts.host_list};
     if (program.command) {
@@ -261,7 +266,8 @@ static int command_run(struct session *s)
     return exit_code;
 }
 
-/* --print-job: the file of the program on the command line, with what --set has changed. */
+/* --print-job: the file of the program on the command line, with what --set has changed; and
+ * --resolved: a job from all of its files, with the origin of each line. */
 static int command_print_job(struct session *s)
 {
     const int exit_code = read_job(s);
@@ -269,7 +275,11 @@ static int command_print_job(struct session *s)
         return exit_code;
     if (diag_list_count(&s->diags))
         return fail_all(s);
-    emit_tree(s->job.written, stdout);
+    show_warnings(s);
+    if (s->opts.resolved)
+        emit_with_origins(s->job.written, s->job.file, stdout);
+    else
+        emit_tree(s->job.written, stdout);
     return finish(s);
 }
 
@@ -465,7 +475,7 @@ static int run_command(struct session *s)
         opts_help(s->opts.command, stdout);
         return finish(s);
     }
-    if (s->opts.print_job)
+    if (s->opts.print_job || s->opts.resolved)
         return command_print_job(s);
     switch (s->opts.command) {
     case OPTS_RUN:

@@ -264,13 +264,23 @@ static int opts_program_without_dashes(const char *word, struct diag *d)
 
 static void opts_apply(struct opts *o, enum opts_option id, const char *value)
 {
-    bool *const flags[] = {[OPTION_JSON] = &o->json,           [OPTION_HOSTS] = &o->hosts,
-                           [OPTION_PRINT_JOB] = &o->print_job, [OPTION_MAN] = &o->man,
-                           [OPTION_PYTHON] = &o->python,       [OPTION_QUIET] = &o->quiet,
-                           [OPTION_VERBOSE] = &o->verbose,     [OPTION_NO_COLOR] = &o->no_color,
-                           [OPTION_VERSION] = &o->version,     [OPTION_HELP] = &o->help};
+    bool *const flags[] = {[OPTION_JSON] = &o->json,
+                           [OPTION_HOSTS] = &o->hosts,
+                           [OPTION_PRINT_JOB] = &o->print_job,
+                           [OPTION_RESOLVED] = &o->resolved,
+                           [OPTION_MAN] = &o->man,
+                           [OPTION_PYTHON] = &o->python,
+                           [OPTION_QUIET] = &o->quiet,
+                           [OPTION_VERBOSE] = &o->verbose,
+                           [OPTION_NO_COLOR] = &o->no_color,
+                           [OPTION_VERSION] = &o->version,
+                           [OPTION_HELP] = &o->help};
     if (id == OPTION_SET)
         o->sets[o->nsets++] = value;
+    else if (id == OPTION_VAR)
+        o->vars[o->nvars++] = value;
+    else if (id == OPTION_PROFILE)
+        o->profiles[o->nprofiles++] = value;
     else if (id == OPTION_COUNT)
         o->count = value;
     else if (id == OPTION_HOST_LIST)
@@ -471,7 +481,7 @@ static int opts_check_program(const struct opts *o, struct diag *d)
     return diag_hint(d, "%s",
                      o->host_list ? FOREIGN_HOSTS
                      : o->gpus    ? "of a job file: --set processes.gpus_per_process=K"
-                                  : "a job file is printed by cat");
+                                  : "collrun plan JOB.yaml --resolved prints a job file");
 }
 
 /* Compares what was given with what the command takes. */
@@ -507,6 +517,8 @@ int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, str
 {
     struct opts o = {.command = OPTS_NONE};
     o.sets = arena_calloc(arena, (size_t)argc, sizeof *o.sets);
+    o.vars = arena_calloc(arena, (size_t)argc, sizeof *o.vars);
+    o.profiles = arena_calloc(arena, (size_t)argc, sizeof *o.profiles);
     unsigned seen = 0;
     bool only_words = false;
     for (argv++; argc > 0 && *argv; argv++) {

@@ -23,6 +23,7 @@ const struct opts_command_row opts_commands[OPTS_NCOMMANDS] = {
                    OPTS_JOB_REQUIRED,
                    "collrun plan job.yaml\n"
                    "collrun plan job.yaml --hosts\n"
+                   "collrun plan job.yaml --profile debug --resolved\n"
                    "collrun plan -n 8 --hosts node1,node2 -- python3 train.py\n"
                    "collrun plan job.yaml --json | jq .ranks\n"},
     [OPTS_BACKENDS] = {"backends", "backends [JOB.yaml] [--json]", "list the available backends",
@@ -67,6 +68,14 @@ const struct opts_option_row opts_options[OPTS_NOPTIONS] = {
                     .help =
                         "override a value of the job: --set groups.world.backend=gloo; repeatable",
                     .commands = JOBS},
+    [OPTION_VAR] = {.name = "var",
+                    .value = "NAME=VALUE",
+                    .help = "set a variable of the job: --var model=large; repeatable",
+                    .commands = JOBS},
+    [OPTION_PROFILE] = {.name = "profile",
+                        .value = "NAME",
+                        .help = "merge a profile of the job over it; repeatable",
+                        .commands = JOBS},
     [OPTION_COUNT] = {.letter = 'n',
                       .value = "N",
                       .help = "run N ranks; the same as --set processes.count=N",
@@ -110,6 +119,9 @@ const struct opts_option_row opts_options[OPTS_NOPTIONS] = {
     [OPTION_PRINT_JOB] = {.name = "print-job",
                           .help = "print the job file of a program; start nothing",
                           .commands = OPTS_PROGRAMS},
+    [OPTION_RESOLVED] = {.name = "resolved",
+                         .help = "print the merged job, each line with its origin",
+                         .commands = FOR(OPTS_PLAN)},
     [OPTION_MAN] = {.name = "man",
                     .help = "print the keys as the manual page shows them",
                     .commands = FOR(OPTS_SCHEMA)},

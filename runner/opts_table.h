@@ -39,6 +39,8 @@ struct opts_option_row {
 
 enum opts_option {
     OPTION_SET,
+    OPTION_VAR,
+    OPTION_PROFILE,
     OPTION_COUNT,
     OPTION_HOST_LIST,
     OPTION_GPUS,
@@ -50,6 +52,7 @@ enum opts_option {
     OPTION_JSON,
     OPTION_HOSTS,
     OPTION_PRINT_JOB,
+    OPTION_RESOLVED,
     OPTION_MAN,
     OPTION_PYTHON,
     OPTION_QUIET,

@@ -116,6 +116,19 @@ static void report_print_culprit(const struct report *report, const struct diag 
         fprintf(report->out, "host %s: ", d->host);
 }
 
+/* The files that include the one of a place, up to the job file. */
+static void report_print_includes(const struct report *report, const struct diag_loc *loc)
+{
+    const struct source *source = loc->file ? source_find(report->sources, loc->file) : NULL;
+    while (source && source->included.line) {
+        fputs("      | included from ", report->out);
+        const char *file = source->included.file ? source->included.file : report->sources->name;
+        report_put_text(report->out, file, strlen(file));
+        fprintf(report->out, ":%u:%u\n", source->included.line, source->included.column);
+        source = source_find(report->sources, source->included.file);
+    }
+}
+
 static void report_put_line(const struct report *report, const char *text)
 {
     report_put_text(report->out, text, strlen(text));
@@ -162,6 +175,7 @@ void report_diag(const struct report *report, const struct diag *written)
     report_put_line(report, d->text);
     if (d->loc.line)
         report_print_excerpt(report, &d->loc, color);
+    report_print_includes(report, &d->loc);
     if (d->loc2.line) {
         report_print_place(report, &d->loc2);
         fprintf(report->out, "%snote:%s ", report_paint(report, CYAN), report_paint(report, PLAIN));

@@ -54,20 +54,19 @@ static int diag_list_compare_u32(uint32_t a, uint32_t b)
     return a < b ? -1 : a > b;
 }
 
-/* Order of places: the job file (its name, or NULL), then "--set #1", then errors without a place.
- */
+/* Order of places: the files, then "--set #1" and the like, then errors without a place. */
 static int diag_list_file_order(const struct diag_loc *loc)
 {
     if (!loc->line)
         return 2;
-    return loc->file && strncmp(loc->file, "--set ", 6) == 0;
+    return loc->file && strncmp(loc->file, "--", 2) == 0;
 }
 
 static int diag_list_compare(const struct diag *a, const struct diag *b)
 {
     int order = diag_list_file_order(&a->loc) - diag_list_file_order(&b->loc);
-    if (!order && a->loc.file && b->loc.file)
-        order = strcmp(a->loc.file, b->loc.file);
+    if (!order && a->loc.line && b->loc.line)
+        order = strcmp(a->loc.file ? a->loc.file : "", b->loc.file ? b->loc.file : "");
     if (!order)
         order = diag_list_compare_u32(a->loc.line, b->loc.line);
     return order ? order : diag_list_compare_u32(a->loc.column, b->loc.column);

@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "base/quote.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- scalars ---- */
@@ -119,4 +120,94 @@ void emit_tree(const struct node *root, FILE *out)
             fputc('\n', out);
         }
     }
+}
+
+/* ---- with origins ---- */
+
+enum { EMIT_ORIGIN_COLUMN = 48 };
+
+struct emit_lines {
+    const char *file; /* of the job */
+    FILE *out;
+};
+
+/* A list of scalars from one line, and what has no parts, stand on one line. */
+static bool emit_fits_line(const struct node *node)
+{
+    if (node->kind == NODE_SCALAR || !node->n)
+        return true;
+    for (uint32_t i = 0; node->kind == NODE_LIST && i < node->n; i++) {
+        const struct node *item = node->items[i];
+        if (item->kind != NODE_SCALAR || item->loc.line != node->loc.line ||
+            item->loc.file != node->loc.file)
+            return false;
+    }
+    return node->kind == NODE_LIST;
+}
+
+/* A file may have any name; a comment ends with its line. */
+static void emit_put_name(const char *name, FILE *out)
+{
+    for (size_t left = strlen(name), n; left; name += n, left -= n) {
+        n = utf8_shown_len(name, left);
+        if (n)
+            fwrite(name, 1, n, out);
+        else
+            fputc('?', out);
+        n = n ? n : 1;
+    }
+}
+
+static void emit_origin(const struct emit_lines *e, const char *line, struct diag_loc loc)
+{
+    const int len = (int)strlen(line), gap = EMIT_ORIGIN_COLUMN - len;
+    fputs(line, e->out);
+    if (loc.line) {
+        fprintf(e->out, "%*s # ", gap > 0 ? gap : 0, "");
+        emit_put_name(loc.file ? loc.file : e->file, e->out);
+    }
+    if (loc.line && !(loc.file && strncmp(loc.file, "--", 2) == 0))
+        fprintf(e->out, ":%u", loc.line);
+    fputc('\n', e->out);
+}
+
+static void emit_block(const struct emit_lines *e, const struct node *node, uint32_t indent);
+
+/* "key: value", or "key:" and the lines of the value; an item of a list has no key. */
+static void emit_member(const struct emit_lines *e, const char *key, struct diag_loc loc,
+                        const struct node *value, uint32_t indent)
+{
+    char *line = NULL;
+    size_t len = 0;
+    FILE *text = text_stream_open(&line, &len);
+    const bool fits = emit_fits_line(value);
+    fprintf(text, "%*s", (int)indent, "");
+    if (key)
+        emit_text(key, false, text);
+    fputs(key ? ":" : "-", text);
+    if (fits) {
+        fputc(' ', text);
+        emit_flow(value, text);
+    }
+    text_stream_close(text, &line);
+    emit_origin(e, line, fits && value->loc.line ? value->loc : loc);
+    free(line);
+    if (!fits)
+        emit_block(e, value, indent + 2);
+}
+
+static void emit_block(const struct emit_lines *e, const struct node *node, uint32_t indent)
+{
+    for (uint32_t i = 0; i < node->n; i++) {
+        if (node->kind == NODE_MAP)
+            emit_member(e, node->entries[i].key, node->entries[i].loc, node->entries[i].value,
+                        indent);
+        else
+            emit_member(e, NULL, node->items[i]->loc, node->items[i], indent);
+    }
+}
+
+void emit_with_origins(const struct node *root, const char *file, FILE *out)
+{
+    emit_block(&(struct emit_lines){file, out}, root, 0);
 }

@@ -20,4 +20,8 @@ void emit_text(const char *text, bool secrets, FILE *out);
  * was replaced is written as it was. */
 void emit_tree(const struct node *root, FILE *out);
 
+/* The same with a line for each value, and a comment that names its place; `file` is the name of
+ * the job file. */
+void emit_with_origins(const struct node *root, const char *file, FILE *out);
+
 #endif

@@ -18,10 +18,35 @@ static bool interpolate_is_name(const char *s, size_t len)
     return len && strspn(s, letters) >= len && !(s[0] >= '0' && s[0] <= '9');
 }
 
+bool interpolate_is_var_name(const char *name, size_t len)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789-";
+    return len && strspn(name, letters) >= len && !strchr("0123456789-", name[0]);
+}
+
+size_t interpolate_find_var(const char *text, const char **at, const char **name)
+{
+    for (const char *p = strchr(text, '$'); p; p = strchr(p, '$')) {
+        if (p[1] == '$') {
+            p += 2;
+            continue;
+        }
+        const size_t len = strncmp(p, "${var:", 6) == 0 ? strcspn(p + 6, "}") : 0;
+        if (len && p[6 + len] == '}' && interpolate_is_var_name(p + 6, len)) {
+            *at = p;
+            *name = p + 6;
+            return 6 + len + 1;
+        }
+        p++;
+    }
+    return 0;
+}
+
 static int interpolate_malformed(const char *at, size_t len, struct arena *arena, struct diag *d)
 {
     const char *text = arena_strndup(arena, at, len);
-    diag_set(d, COLLRUN_ERR_INVALID, "%s is not ${env:NAME} or ${env:NAME:-default}",
+    diag_set(d, COLLRUN_ERR_INVALID, "%s is not ${env:NAME}, ${env:NAME:-default} or ${var:NAME}",
              quote(text, (char[QUOTE_SIZE]){0}));
     return diag_hint(d, "write $${ for a literal ${");
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ${env:NAME} and ${env:NAME:-default} in the scalars of job.yaml. `$$` is a dollar sign, and so is
- * `$` without a brace.
+ * ${env:NAME} and ${env:NAME:-default} in the scalars of job.yaml, and ${var:NAME}, which is filled
+ * in later, when all files have been read (vars.h). `$$` is a dollar sign, and so is `$` without a
+ * brace.
  */
 #ifndef RUNNER_SPEC_INTERPOLATE_H
 #define RUNNER_SPEC_INTERPOLATE_H
@@ -11,7 +12,14 @@
 
 enum { INTERPOLATE_MAX = 4 << 20 }; /* of one value, and of all of a job file: as large as a file */
 
-/* *out is `text` itself if it has no reference. */
+/* The first ${var:NAME} in a text: its length, with *at at its "$" and *name at its name, which
+ * ends before the "}". 0: there is none. */
+size_t interpolate_find_var(const char *text, const char **at, const char **name);
+
+/* A name of a variable: letters, digits, "_" and "-", and no digit first. */
+bool interpolate_is_var_name(const char *name, size_t len);
+
+/* Fills in ${env:...}. *out is `text` itself if it has no reference. */
 int interpolate(const char *text, struct arena *arena, const char **out, struct diag *d);
 
 #endif

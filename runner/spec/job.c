@@ -9,10 +9,10 @@
 #include "spec/allocation.h"
 #include "spec/check.h"
 #include "spec/host_table.h"
+#include "spec/layers.h"
 #include "spec/names.h"
 #include "spec/path.h"
 #include "spec/schema.h"
-#include "spec/set.h"
 #include "spec/walk.h"
 #include "spec/yaml.h"
 
@@ -334,9 +334,7 @@ static int job_read_tree(struct job *job, const struct job_request *request, str
     else if (source_read(&job->sources, arena, job->file, "job file", &source, &d) < 0)
         return job_fail(diags, &d);
     int code = yaml_read(source, NULL, arena, root, diags);
-    for (uint32_t i = 0; i < request->nsets && code == 0; i++)
-        set_apply(root, request->sets[i], i + 1, &job->sources, arena, diags);
-    return code;
+    return code < 0 ? code : layers_add(root, request, &job->sources, arena, diags);
 }
 
 int job_read(struct job *job, const struct job_request *request, struct arena *arena,

@@ -343,15 +343,19 @@ struct job_request {
     const char *text; /* of the file; NULL: it is read. A text without a file has its paths in the
                          working directory */
     const char *name; /* the default of the job's name; NULL: that of the file */
+    const char *const *profiles; /* of --profile, in order */
+    uint32_t nprofiles;
+    const char *const *vars; /* "name=value" of --var */
+    uint32_t nvars;
     const char *const *sets; /* "path=value" of --set */
     uint32_t nsets;
 };
 
-/* Reads a job, applies --set, and makes all checks that need no plugin. Everything is allocated in
- * `arena`; `job->sources` is valid even on failure. 0, or a negative code with the errors in
- * `diags`. A job with errors must not be run; if it is `complete`, it can still be planned to find
- * the errors that only plugins can report: a refused value has its default, a missing one without
- * default is NULL or 0. */
+/* Reads a job, adds its layers (layers.h), and makes all checks that need no plugin. Everything is
+ * allocated in `arena`; `job->sources` is valid even on failure. 0, or a negative code with the
+ * errors in `diags`. A job with errors must not be run; if it is `complete`, it can still be
+ * planned to find the errors that only plugins can report: a refused value has its default, a
+ * missing one without default is NULL or 0. */
 int job_read(struct job *job, const struct job_request *request, struct arena *arena,
              struct diag_list *diags);
 

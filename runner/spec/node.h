@@ -11,6 +11,11 @@
 #include "base/diag.h"
 
 enum node_kind { NODE_SCALAR, NODE_MAP, NODE_LIST };
+enum node_mark { /* of a null in a merge (merge.h) */
+                 NODE_PLAIN,
+                 NODE_REMOVED, /* it has removed what lay below */
+                 NODE_ABSENT   /* nothing lay below */
+};
 
 struct node_entry { /* of a map */
     const char *key;
@@ -20,11 +25,14 @@ struct node_entry { /* of a map */
 
 struct node {
     enum node_kind kind;
-    bool plain;           /* a scalar without quotes: `12` may be a number, `'12'` may not */
-    bool refused;         /* an error about its ${...} was reported: it has no value */
-    const char *text;     /* of a scalar, ${env:...} filled in */
-    const char *written;  /* `text` before that; NULL: it had no ${env:...}, else it may be a number
-                             even in quotes, and is never null */
+    bool plain;    /* a scalar without quotes: `12` may be a number, `'12'` may not */
+    bool refused;  /* an error about its ${...} was reported: it has no value */
+    bool deferred; /* it has a ${var:...} that is not filled in yet: `text` is as written */
+    bool whole;    /* of a map in a merge: what lies below it is hidden */
+    enum node_mark mark;
+    const char *text;     /* of a scalar, ${...} filled in */
+    const char *written;  /* `text` before ${env:...} was filled in; NULL: it had none, else it may
+                             be a number even in quotes, and is never null */
     uint32_t text_column; /* column of its first character if the file contains the text literally;
                              else 0 */
     struct node_entry *entries; /* of a map: keys differ, in file order */

@@ -142,12 +142,9 @@ const char *program_job(const struct program *program, struct arena *arena, stru
         return NULL;
     char *text = NULL;
     size_t len = 0;
-    FILE *out = open_memstream(&text, &len);
-    if (!out)
-        memory_lacking();
+    FILE *out = text_stream_open(&text, &len);
     program_put(program, arena, out);
-    if (fclose(out) != 0)
-        memory_lacking();
+    text_stream_close(out, &text);
     const char *copy = arena_strndup(arena, text, len);
     free(text);
     return copy;

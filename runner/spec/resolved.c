@@ -68,6 +68,8 @@ static json_t *resolved_map(const struct resolver *r, const struct schema_type *
     json_t *map = json_object();
     for (const struct schema_key *key = type->keys; key->name; key++) {
         const struct node *value = node ? node_get(node, key->name) : NULL;
+        if (key->type->kind == SCHEMA_LAYER)
+            continue;
         const struct node by_default = {.kind = NODE_SCALAR, .plain = true, .text = key->def};
         struct resolver below = *r;
         /* No defaults below hosts: a host with its own value would not inherit hosts.defaults. */

@@ -589,6 +589,23 @@ static const struct schema_type record = {.kind = SCHEMA_MAP,
                                           .keys = record_keys,
                                           LOC(job_record)};
 
+/* ---- layers ---- */
+
+static const struct schema_type include = {
+    .kind = SCHEMA_LAYER,
+    .expects = "a list of files",
+    .json = "{\"type\": \"array\", \"items\": {\"type\": \"string\"}}"};
+static const struct schema_type vars = {
+    .kind = SCHEMA_LAYER,
+    .expects = "a mapping of names to values",
+    .json = "{\"type\": \"object\", \"propertyNames\": {\"pattern\": "
+            "\"^[A-Za-z_][A-Za-z0-9_-]*$\"}}"};
+static const struct schema_type profiles = {
+    .kind = SCHEMA_LAYER,
+    .expects = "a mapping of names to keys of the job",
+    .json = "{\"type\": \"object\", \"additionalProperties\": {\"$ref\": "
+            "\"#/definitions/profile\"}}"};
+
 /* ---- the file ---- */
 
 static const struct schema_type version = {.kind = SCHEMA_INT,
@@ -601,6 +618,14 @@ static const struct schema_key job_keys[] = {
      .required = true, .example = "version: 1"},
     {KEY("name", title, AT(job, name), NULL,
          "Name of the job; default: the file name without .yaml")},
+    {KEY("include", include, 0, NULL,
+         "Files that are read first, in order, and over which this one is merged; paths are "
+         "relative to the folder of this file; at most 8 deep")},
+    {KEY("vars", vars, 0, NULL,
+         "Variables, for ${var:NAME} in any value; a value that is one reference keeps the type of "
+         "the variable; null: --var must set it")},
+    {KEY("profiles", profiles, 0, NULL,
+         "Named sets of keys that are merged over the job by --profile NAME")},
     {KEY("hosts", schema_hosts, AT(job, hosts), NULL, "Hosts of the job; default: this machine")},
     {KEY("ssh", ssh, AT(job, ssh), NULL, "SSH connections to the hosts")},
     {KEY("stage", stage, AT(job, stage), "auto",

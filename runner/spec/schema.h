@@ -32,7 +32,9 @@ enum schema_kind {
        place, and is a map or has its value at item->at */
     SCHEMA_NAMED,
     /* one of several types, by the kind of the node */
-    SCHEMA_EITHER
+    SCHEMA_EITHER,
+    /* what makes the tree of a job from several files (layers.h); the tree has no such key */
+    SCHEMA_LAYER
 };
 
 /* Whether a string is a path; "~/" at its beginning is expanded (path.h). */
@@ -54,6 +56,7 @@ struct schema_renamed {      /* a word that earlier versions had, and its hint *
 
 struct schema_type {
     enum schema_kind kind;
+    const char *json;    /* of a SCHEMA_LAYER: its JSON Schema */
     const char *expects; /* "a duration such as 30s": for messages and descriptions */
     size_t size;         /* of what it becomes; for items of lists and named maps */
     size_t at;           /* offset inside the value; for the arms of SCHEMA_EITHER, and items of a

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * - JSON Schema, draft-07, which yaml-language-server reads. A number may be replaced from the
- *   environment, so a string with ${env:...} is valid for each of them.
+ * - JSON Schema, draft-07, which yaml-language-server reads. A value may be replaced from the
+ *   environment or a variable, so a string with ${env:...} is valid for each number, and one with
+ *   ${var:...} for everything.
  * - Rows of a manual page, between BEGIN and END comments for each top-level key. A row has the
  * full path of a key, its purpose, its values and its default.
  */
@@ -107,6 +108,9 @@ static json_t *schema_json_default(const struct schema_key *key)
 static json_t *schema_json_key(const struct schema_key *key)
 {
     json_t *schema = schema_json_type(key->type);
+    if (key->type->kind == SCHEMA_MAP || key->type->kind == SCHEMA_LIST ||
+        key->type->kind == SCHEMA_NAMED || key->type->kind == SCHEMA_PAIRS)
+        schema = schema_json_or_env(schema); /* a variable may be of any kind */
     json_t *help = json_sprintf("%s.", key->help);
     json_object_set_new(schema, "description", help);
     if (key->def)
@@ -183,8 +187,35 @@ static json_t *schema_json_type(const struct schema_type *type)
         return schema_json_named(type);
     case SCHEMA_EITHER:
         return schema_json_either(type);
+    case SCHEMA_LAYER:
+        return json_loads(type->json, 0, NULL);
     }
     return NULL;
+}
+
+/* A profile has keys of the job, and none of them is required. */
+static json_t *schema_json_profile(json_t *properties)
+{
+    const char *name;
+    json_t *key, *mine = json_object();
+    json_object_foreach(properties, name, key)
+    {
+        json_t *ref = json_pack("{so}", "$ref", json_sprintf("#/properties/%s", name));
+        if (strcmp(name, "include") != 0 && strcmp(name, "profiles") != 0)
+            json_object_set(mine, name, ref);
+        json_decref(ref);
+    }
+    return json_pack("{s[{ss}{ss so s{s{}} sb}]}", "anyOf", "type", "null", "type", "object",
+                     "properties", mine, "patternProperties", "^x-", "additionalProperties", 0);
+}
+
+/* What this file lacks may be in one that it includes. */
+static void schema_json_relax(json_t *root)
+{
+    json_object_set_new(root, "anyOf",
+                        json_pack("[{s[s]}, {sO}]", "required", "include", "required",
+                                  json_object_get(root, "required")));
+    json_object_del(root, "required");
 }
 
 void schema_write_json(FILE *out)
@@ -193,7 +224,10 @@ void schema_write_json(FILE *out)
     json_object_set_new(root, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
     json_object_set_new(root, "title", json_string("collrun job file, version 1"));
     json_object_set_new(root, "definitions",
-                        json_pack("{so}", "env", schema_json_pattern("\\$\\{env:")));
+                        json_pack("{so so}", "env", schema_json_pattern("\\$\\{(env|var):"),
+                                  "profile",
+                                  schema_json_profile(json_object_get(root, "properties"))));
+    schema_json_relax(root);
     json_dumpf(root, out, JSON_INDENT(2) | JSON_SORT_KEYS);
     json_decref(root);
     fputc('\n', out);

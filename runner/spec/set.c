@@ -7,6 +7,7 @@
 #include "spec/set.h"
 
 #include "base/quote.h"
+#include "base/suggest.h"
 #include "spec/yaml.h"
 
 #include <stdio.h>
@@ -191,6 +192,18 @@ static struct node *set_below(struct setter *s, const struct node *node, uint32_
     return NULL;
 }
 
+static int set_finish(struct setter *s, struct node **root, size_t end)
+{
+    const int code = set_read_value(s, end + 1);
+    if (code < 0)
+        return code;
+    struct node *changed = set_below(s, *root, 0);
+    if (!changed)
+        return COLLRUN_ERR_INVALID;
+    *root = changed;
+    return 0;
+}
+
 int set_apply(struct node **root, const char *text, uint32_t number, struct source **sources,
               struct arena *arena, struct diag_list *diags)
 {
@@ -201,13 +214,51 @@ int set_apply(struct node **root, const char *text, uint32_t number, struct sour
     if (!text[end])
         return set_bad_path(&s, 0, end, "expected PATH=VALUE");
     int code = set_read_path(&s, end);
-    if (code == 0)
-        code = set_read_value(&s, end + 1);
-    if (code < 0)
-        return code;
-    struct node *changed = set_below(&s, *root, 0);
-    if (!changed)
-        return COLLRUN_ERR_INVALID;
-    *root = changed;
-    return 0;
+    const char *first = code == 0 ? s.steps[0].name : NULL;
+    if (first && (strcmp(first, "include") == 0 || strcmp(first, "profiles") == 0)) {
+        struct diag d;
+        diag_at(&d, s.steps[0].loc, "\"%s\" cannot be set: files and profiles are read before",
+                first);
+        return set_add_error(&s, &d);
+    }
+    return code < 0 ? code : set_finish(&s, root, end);
+}
+
+static int set_unknown_variable(struct setter *s, const struct node *vars, const char *name)
+{
+    struct diag d;
+    const uint32_t n = vars && vars->kind == NODE_MAP ? vars->n : 0;
+    const char **names = arena_calloc(s->arena, n, sizeof *names);
+    for (uint32_t i = 0; i < n; i++)
+        names[i] = vars->entries[i].key;
+    const char *meant = suggest(name, names, n);
+    diag_at(&d, set_loc(s, 0, strlen(name)), "the job has no variable %s",
+            quote(name, (char[QUOTE_SIZE]){0}));
+    if (meant)
+        diag_hint(&d, "did you mean \"%s\"?", meant);
+    else
+        diag_hint(&d, "`vars` of the job file declares variables: vars: {%.64s: null}", name);
+    return set_add_error(s, &d);
+}
+
+int set_variable(struct node **root, const char *text, uint32_t number, struct source **sources,
+                 struct arena *arena, struct diag_list *diags)
+{
+    struct setter s = {.text = text, .arena = arena, .diags = diags, .nsteps = 2};
+    const size_t end = strcspn(text, "=");
+    const char *name = arena_strndup(arena, text, end);
+    s.file = arena_printf(arena, "--var #%u", number);
+    source_add(sources, arena, s.file, text, strlen(text));
+    if (!text[end] || !end) {
+        struct diag d;
+        diag_at(&d, set_loc(&s, 0, end), "expected NAME=VALUE");
+        diag_hint(&d, "as in --var model=large");
+        return set_add_error(&s, &d);
+    }
+    const struct node *vars = (*root)->kind == NODE_MAP ? node_get(*root, "vars") : NULL;
+    if (!vars || !node_get(vars, name))
+        return set_unknown_variable(&s, vars, name);
+    s.steps[0] = (struct step){.name = "vars", .loc = set_loc(&s, 0, end)};
+    s.steps[1] = (struct step){.name = name, .loc = set_loc(&s, 0, end)};
+    return set_finish(&s, root, end);
 }

@@ -16,4 +16,8 @@
 int set_apply(struct node **root, const char *text, uint32_t number, struct source **sources,
               struct arena *arena, struct diag_list *diags);
 
+/* The same for --var NAME=VALUE: sets a variable that the job declares. */
+int set_variable(struct node **root, const char *text, uint32_t number, struct source **sources,
+                 struct arena *arena, struct diag_list *diags);
+
 #endif

@@ -53,7 +53,8 @@ struct source *source_add(struct source **list, struct arena *arena, const char 
     uint32_t *lines = arena_calloc(arena, nlines, sizeof *lines);
     struct source *source = arena_alloc(arena, sizeof *source);
     source_index_lines(text, len, lines);
-    *source = (struct source){name, text, len, lines, nlines, NULL};
+    *source =
+        (struct source){.name = name, .text = text, .len = len, .lines = lines, .nlines = nlines};
     while (*list)
         list = &(*list)->next;
     *list = source;

@@ -16,6 +16,7 @@ struct source {
     size_t len;
     uint32_t *lines; /* where each line begins; an empty last one counts */
     uint32_t nlines;
+    struct diag_loc included; /* where another file includes it; line 0: nowhere */
     struct source *next;
 };
 

@@ -648,6 +648,8 @@ static void walk_read_value(struct walk *w, const struct schema_type *type, cons
     case SCHEMA_EITHER:
         walk_read_either(w, type, node, out);
         break;
+    case SCHEMA_LAYER:
+        break;
     }
 }
 

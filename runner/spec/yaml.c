@@ -494,6 +494,12 @@ static int yaml_read_scalar(struct yaml_reader *r, const yaml_event_t *event, st
         yaml_add_error(r, &d);
         return 0;
     }
+    const char *reference, *name;
+    if (interpolate_find_var(text, &reference, &name)) {
+        node->deferred = true;
+        node->written = text;
+        return 0;
+    }
     node->text_column = *tag ? 0 : yaml_find_text(r, node, len);
     if (interpolate(text, r->arena, &node->text, &d) < 0) {
         d.loc = node->loc;
@@ -583,7 +589,8 @@ static const char *yaml_read_key(struct yaml_reader *r, const yaml_event_t *even
     }
     if (plain && strcmp(text, "<<") == 0) {
         diag_at(&d, yaml_event_loc(r, event), "merge keys (<<) are not part of YAML 1.2");
-        diag_hint(&d, "an alias replaces a whole value, as in key: *name");
+        diag_hint(&d, "an alias replaces a whole value, as in key: *name; `include` and `profiles` "
+                      "merge mappings");
         yaml_add_error(r, &d);
         return NULL;
     }

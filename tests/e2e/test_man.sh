@@ -27,6 +27,7 @@ vendor=${BUILD:-$top/build/release}/tests/hpu # has the third-party backend of a
 mkdir data && : >train.py # of stage_files
 mkdir bin && ln -s /bin/true bin/kubectl # of a transport; `check` warns of a program that this machine lacks
 printf 'n1 slots=2\nn2:2\n' >hosts.txt
+printf 'env: {set: {SITE: here}}\n' >site.yaml # of include
 count=$(grep -c '^\.EX' "$pages/collrun.yaml.5")
 for n in $(seq "$count"); do
     awk -v n="$n" '/^\.EX/ {if (++k == n) on = 1; next} /^\.EE/ {on = 0} on' "$pages/collrun.yaml.5" |

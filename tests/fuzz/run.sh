@@ -4,6 +4,7 @@
 # Without clang or its libFuzzer it says so and does nothing.
 #
 #   fuzz_job       job files, from their bytes to a plan, and --set; starts from the golden cases, too
+#   fuzz_layers    jobs of several files that include each other, with variables, profiles, --var and --set
 #   fuzz_hosts     host files, and the lists of nodes of Slurm, PBS, LSF, Grid Engine and Flux
 #   fuzz_ssh_config the SSH configuration
 #   fuzz_describe  what plugins make the engine say about them
@@ -56,6 +57,7 @@ build_targets() {
 starts() {
     case $1 in
     fuzz_job) echo "-max_len=16384 -dict=tests/fuzz/job.dict" tests/golden/*/ ;;
+    fuzz_layers) echo "-max_len=8192 -dict=tests/fuzz/job.dict" ;;
     fuzz_hosts) echo "-max_len=4096" ;;
     fuzz_ssh_config) echo "-max_len=4096 -dict=tests/fuzz/ssh_config.dict" ;;
     fuzz_describe | fuzz_agent | fuzz_control) echo "-max_len=8192" ;;
