@@ -99,8 +99,8 @@ static void check_names(const struct schema_type *map, const json_t *schema)
                 fail_msg("the JSON Schema of %s lacks %s", key->name, name);
         }
         free(text);
-        if (key->type->kind == SCHEMA_MAP)
-            check_names(key->type, property);
+        if (key->type->kind == SCHEMA_MAP) /* or a variable */
+            check_names(key->type, json_array_get(json_object_get(property, "anyOf"), 0));
     }
 }
 

@@ -252,9 +252,9 @@ static void options_are_read_in_any_order(void **state)
     assert_string_equal(o.sets[0], "a=b");
     assert_string_equal(o.sets[1], "c=d");
     assert_true(o.quiet && !o.verbose);
-    assert_int_equal(parse(&arena, &o, &d, "collrun --json plan -- --odd-name.yaml"), 0);
+    assert_int_equal(parse(&arena, &o, &d, "collrun --json plan ./--odd-name.yaml"), 0);
     assert_int_equal(o.command, OPTS_PLAN);
-    assert_string_equal(o.job, "--odd-name.yaml");
+    assert_string_equal(o.job, "./--odd-name.yaml");
     assert_true(o.json);
     assert_int_equal(parse(&arena, &o, &d, "collrun run run"), 0);
     assert_string_equal(o.job, "run");
@@ -263,6 +263,48 @@ static void options_are_read_in_any_order(void **state)
     assert_true(o.help);
     assert_int_equal(o.command, OPTS_CHECK);
     assert_int_equal(parse(&arena, &o, &d, "collrun backends"), 0);
+    assert_int_equal(parse(&arena, &o, &d, "collrun describe -- --odd-name"), 0);
+    assert_string_equal(o.job, "--odd-name");
+    arena_fini(&arena);
+}
+
+static void a_program_stands_after_two_dashes(void **state)
+{
+    (void)state;
+    struct arena arena;
+    struct opts o;
+    struct diag d;
+    arena_init(&arena);
+    assert_int_equal(parse(&arena, &o, &d, "collrun -q -n 4 -- ./prog -n -- --set"), 0);
+    assert_int_equal(o.command, OPTS_RUN);
+    assert_null(o.job);
+    assert_string_equal(o.count, "4");
+    assert_int_equal(o.nsets, 0);
+    assert_string_equal(o.program[0], "./prog");
+    assert_string_equal(o.program[3], "--set");
+    assert_null(o.program[4]);
+    assert_int_equal(parse(&arena, &o, &d, "collrun plan -n 4 --hosts a,b --hosts -- p"), 0);
+    assert_string_equal(o.host_list, "a,b");
+    assert_true(o.hosts);
+    assert_int_equal(parse(&arena, &o, &d, "collrun plan --hosts a.yaml"), 0);
+    assert_true(o.hosts && !o.host_list);
+    assert_string_equal(o.job, "a.yaml");
+    assert_int_equal(parse(&arena, &o, &d, "collrun -n 2 --wrap 1 gdb -x y -- p q"), 0);
+    assert_string_equal(o.wrap[2], "y");
+    assert_null(o.wrap[3]);
+    assert_string_equal(o.program[1], "q");
+    assert_int_equal(parse(&arena, &o, &d, "collrun a.yaml -n 2 --set processes.count=3"), 0);
+    assert_string_equal(o.sets[1], "processes.count=2");
+    arena_fini(&arena);
+}
+
+static void options_that_are_wrong_are_refused(void **state)
+{
+    (void)state;
+    struct arena arena;
+    struct opts o;
+    struct diag d;
+    arena_init(&arena);
     static const char *const bad[] = {"collrun",
                                       "collrun run",
                                       "collrun nothing",
@@ -274,7 +316,10 @@ static void options_are_read_in_any_order(void **state)
                                       "collrun a.yaml --quiet=1",
                                       "collrun schema a.yaml",
                                       "collrun a.yaml -qv",
-                                      "collrun --"};
+                                      "collrun --",
+                                      "collrun -- p",
+                                      "collrun a.yaml -- p",
+                                      "collrun a.yaml --gpus 1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(parse(&arena, &o, &d, bad[i]), COLLRUN_ERR_INVALID);
     arena_fini(&arena);
@@ -292,6 +337,8 @@ int main(void)
         cmocka_unit_test(color_marks_the_place_and_the_caret),
         cmocka_unit_test(diagnostics_are_sorted_and_limited),
         cmocka_unit_test(options_are_read_in_any_order),
+        cmocka_unit_test(a_program_stands_after_two_dashes),
+        cmocka_unit_test(options_that_are_wrong_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
