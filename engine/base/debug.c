@@ -104,7 +104,10 @@ static void debug_keep(struct record_head *head, const char *line, size_t len)
     const uint64_t i = atomic_fetch_add_explicit(&head->next_line, 1, memory_order_relaxed);
     struct record_line *slot = &lines[i % RECORD_LINES];
     len = len < sizeof slot->text ? len : sizeof slot->text - 1;
-    atomic_store_explicit(&slot->version, 0, memory_order_relaxed);
+    /* A thread that is a whole ring behind may be writing there: it keeps the slot. */
+    if (atomic_exchange_explicit(&slot->version, RECORD_LINE_BUSY, memory_order_acquire) ==
+        RECORD_LINE_BUSY)
+        return;
     atomic_thread_fence(memory_order_release);
     memcpy(slot->text, line, len);
     slot->text[len] = '\0';

@@ -429,9 +429,10 @@ struct record_channel {
     char padding[30];
 };
 
+#define RECORD_LINE_BUSY UINT64_MAX
 /* 256 bytes: a line of the log of the rank, without its newline. */
 struct record_line {
-    _Atomic uint64_t version; /* of line i: i + 1; 0 while it is written. Released. */
+    _Atomic uint64_t version; /* of line i: i + 1; BUSY while it is written. Released. */
     char text[248];           /* terminated; may be cut */
 };
 

