@@ -136,6 +136,8 @@ static size_t *collective_room(uint32_t size)
 
 struct collective_sign {
     struct record_call r;
+    uint64_t what; /* r.what without the type: a word that is loaded as it was stored */
+    uint8_t type;
     uint64_t alike, pairs; /* alike: beside r.what */
     uint64_t bytes;
 };
@@ -143,7 +145,7 @@ struct collective_sign {
 static void collective_set(struct collective_sign *s, const struct collective_data *d)
 {
     s->r.count = d->count;
-    s->r.dtype = d->type;
+    s->type = d->type;
     s->r.tag = d->hash;
     s->bytes = d->bytes;
     s->alike = collective_mix(d->count, (uint64_t)mpi_type_class(d->type) << 32 | d->hash);
@@ -248,11 +250,9 @@ static void collective_describe(struct tap_call *c, struct collective_sign *s,
     const int root = at->root ? tap_int(c, at->root) : -1;
     const unsigned kind = c->function->kind;
     *s = (struct collective_sign){.r = {.site = c->at.site}};
-    s->r.what = 0;
-    s->r.root_or_peer = root;
-    s->r.kind = c->function->number;
+    s->what = (uint32_t)root | (uint64_t)c->function->number << RECORD_WHAT_KIND;
     if (collrun_kind_reduces((enum collrun_kind)kind))
-        s->r.op = tap_library_op(tap_handle(tap_argument(c, at->op)));
+        s->what |= (uint64_t)tap_library_op(tap_handle(tap_argument(c, at->op))) << RECORD_WHAT_OP;
     if (kind >= COLLRUN_KIND_COUNT || kind == COLLRUN_BARRIER)
         s->r.count = kind == RECORD_FORM;
     else if (collrun_kind_is_vector((enum collrun_kind)kind))
@@ -273,10 +273,10 @@ void tap_collective_begin(struct tap_call *c)
     const unsigned kind = c->function->kind;
     collective_describe(c, &s, &counts);
     const uint64_t number = ++c->comm->number;
-    const uint64_t shown = s.r.what & ~((uint64_t)UINT8_MAX << RECORD_WHAT_DTYPE);
+    s.r.what = s.what | (uint64_t)s.type << RECORD_WHAT_DTYPE;
     if (collrun_kind_is_vector((enum collrun_kind)kind))
         s.r.tag = record_queue_keep_counts(q, &counts);
-    q->signature = collective_mix(q->signature + shown, s.alike);
+    q->signature = collective_mix(q->signature + s.what, s.alike);
     q->pairs += s.pairs * (collective_mix(number, 0) | 1);
     const uint64_t index = record_queue_reserve(q, 1);
     c->at.since = record_ticks(q->head);
@@ -288,16 +288,17 @@ void tap_collective_begin(struct tap_call *c)
                               .nparts = 1,
                               .entries = {index, RECORD_QUEUE_NONE},
                               .number = number};
-    const bool has_root = s.r.root_or_peer >= 0 && (uint32_t)s.r.root_or_peer < c->comm->size;
-    r->parts[0] = (struct record_part){.group = q->group,
-                                       .peer = has_root ? (int32_t)c->comm->world[s.r.root_or_peer]
-                                                        : RECORD_ANY_RANK,
-                                       .tag = s.r.tag,
-                                       .count = s.r.count,
-                                       .kind = (uint8_t)kind,
-                                       .flags = (uint8_t)(c->function->number << MPI_FUNCTION_FLAG),
-                                       .dtype = s.r.dtype,
-                                       .op = s.r.op};
+    const int root = c->function->at.root ? tap_int(c, c->function->at.root) : -1;
+    const bool has_root = root >= 0 && (uint32_t)root < c->comm->size;
+    r->parts[0] =
+        (struct record_part){.group = q->group,
+                             .peer = has_root ? (int32_t)c->comm->world[root] : RECORD_ANY_RANK,
+                             .tag = s.r.tag,
+                             .count = s.r.count,
+                             .kind = (uint8_t)kind,
+                             .flags = (uint8_t)(c->function->number << MPI_FUNCTION_FLAG),
+                             .dtype = s.type,
+                             .op = (uint8_t)(s.what >> RECORD_WHAT_OP)};
 }
 
 void tap_collective_end(const struct tap_request *r, enum record_state state)

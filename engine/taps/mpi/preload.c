@@ -98,6 +98,13 @@ __attribute__((constructor)) static void preload_begin(void)
 
 /* ---- exec ---- */
 
+/* Constructors of other libraries may execute programs before preload_begin has looked. */
+static void preload_need(const void *function)
+{
+    if (!function)
+        preload_find_exec();
+}
+
 /* A copy of the environment with this library in front of LD_PRELOAD, or `env` itself if the
  * program must not have it. It is not freed: exec replaces the process, and a failed one is rare.
  */
@@ -137,21 +144,25 @@ static char *const *preload_environment(const char *program, char *const env[])
 
 EXPORT int execve(const char *path, char *const argv[], char *const env[])
 {
+    preload_need((const void *)(uintptr_t)preload.execve);
     return preload.execve(path, argv, preload_environment(path, env));
 }
 
 EXPORT int execv(const char *path, char *const argv[])
 {
+    preload_need((const void *)(uintptr_t)preload.execve);
     return preload.execve(path, argv, preload_environment(path, environ));
 }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const env[])
 {
+    preload_need((const void *)(uintptr_t)preload.execvpe);
     return preload.execvpe(file, argv, preload_environment(file, env));
 }
 
 EXPORT int execvp(const char *file, char *const argv[])
 {
+    preload_need((const void *)(uintptr_t)preload.execvpe);
     return preload.execvpe(file, argv, preload_environment(file, environ));
 }
 
@@ -159,6 +170,7 @@ EXPORT int fexecve(int fd, char *const argv[], char *const env[])
 {
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    preload_need((const void *)(uintptr_t)preload.fexecve);
     return preload.fexecve(fd, argv, preload_environment(path, env));
 }
 
