@@ -23,10 +23,11 @@ static json_t *schema_json_pattern(const char *regex)
     return json_pack("{ss ss}", "type", "string", "pattern", regex);
 }
 
-/* This, or a string with ${env:...}. */
+/* This, or a string with ${env:...}, or null, which removes a value of a layer below. */
 static json_t *schema_json_or_env(json_t *schema)
 {
-    return json_pack("{s[oo]}", "anyOf", schema, json_pack("{ss}", "$ref", "#/definitions/env"));
+    return json_pack("{s[o{ss}{ss}]}", "anyOf", schema, "$ref", "#/definitions/env", "type",
+                     "null");
 }
 
 static json_t *schema_json_choice(const struct schema_type *type)
@@ -79,7 +80,7 @@ static json_t *schema_json_ranks(void)
 
 static json_t *schema_json_pairs(const struct schema_type *type)
 {
-    json_t *value = json_pack("{s[sss]}", "type", "string", "number", "boolean");
+    json_t *value = json_pack("{s[ssss]}", "type", "string", "number", "boolean", "null");
     if (type->lists)
         value = json_pack("{s[o{ss so}]}", "anyOf", value, "type", "array", "items",
                           json_deep_copy(value));
@@ -153,7 +154,7 @@ static json_t *schema_json_named(const struct schema_type *type)
 {
     json_t *item = schema_json_type(type->item);
     if (type->item->kind == SCHEMA_MAP)
-        item = json_pack("{s[o{ss}]}", "anyOf", item, "type", "null");
+        item = schema_json_or_env(item);
     json_t *schema = json_pack("{ss so}", "type", "object", "additionalProperties", item);
     if (type->not_empty)
         json_object_set_new(schema, "minProperties", json_integer(1));
@@ -164,7 +165,7 @@ static json_t *schema_json_type(const struct schema_type *type)
 {
     switch (type->kind) {
     case SCHEMA_STR:
-        return json_pack("{s[sss]}", "type", "string", "number", "boolean");
+        return json_pack("{s[ssss]}", "type", "string", "number", "boolean", "null");
     case SCHEMA_INT:
         return schema_json_integer(type);
     case SCHEMA_FLAG:

@@ -208,7 +208,22 @@ try backends/names-auto plan good-smallest.yaml
 try backends/names-taken check good-smallest.yaml --set groups.world.backend=shm
 try backends/names-other check good-smallest.yaml --set groups.world.backend=fast
 
-# ---- the JSON Schema for editors ----
+# ---- the JSON Schema for editors: it is current, and allows every good job ----
+cat >"$work/allows.py" <<'END'
+import json, sys, jsonschema, yaml
+schema = jsonschema.Draft7Validator(json.load(open("../../configs/collrun.schema.json")))
+bad = [(f, e.message[:200]) for f in sys.argv[1:] for e in schema.iter_errors(yaml.safe_load(open(f)))]
+sys.exit("\n".join(map(str, bad)) or 0)
+END
+if ! python3 -c 'import jsonschema, yaml' 2>/dev/null; then
+    number=$((number + 1))
+    echo "ok $number - schema-allows-good-jobs # SKIP no jsonschema and yaml for python3"
+elif python3 "$work/allows.py" layers/good-*.yaml ../../configs/*.yaml 2>"$work/got"; then
+    say ok schema-allows-good-jobs
+else
+    say 'not ok' schema-allows-good-jobs
+    sed 's/^/# /' "$work/got"
+fi
 if "$prefix/bin/collrun" schema | cmp -s - ../../configs/collrun.schema.json; then
     say ok schema-is-current
 else
