@@ -194,7 +194,8 @@ struct record_head {
     uint64_t debug_areas, debug_start_ns;
     char library_name[48];       /* whose calls are recorded: "MPICH 5.0.2"; may be cut */
     _Atomic uint32_t unobserved; /* enum record_unobserved */
-    uint32_t reserved;
+    _Atomic uint32_t callbacks;  /* 1: drivers may call functions of the program, so any thread that
+                                    sleeps may be woken */
     char padding[4096 - 344 - 4 * RECORD_LIBRARY - sizeof(struct record_failure) -
                  RECORD_USER_OPS * sizeof(struct record_user_op)];
 };
@@ -210,8 +211,9 @@ enum record_group_state {
     RECORD_GROUP_FREE,
     RECORD_GROUP_OPEN,
     RECORD_GROUP_OPENING,
-    RECORD_GROUP_CLOSED, /* its last state, until the slot is used again */
-    RECORD_GROUP_FORMING /* its members are calling what makes it: it is of use to proofs alone */
+    RECORD_GROUP_CLOSED,  /* its last state, until the slot is used again */
+    RECORD_GROUP_FORMING, /* its members are calling what makes it: it is of use to proofs alone */
+    RECORD_GROUP_FORMED   /* such a slot, closed: of use to proofs alone, until it is used again */
 };
 
 /* What was called, as one word that is written at once: root or peer are its low 32 bits. */

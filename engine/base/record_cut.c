@@ -173,6 +173,13 @@ static void cut_merge_groups(struct record_cut *out)
     out->ngroups = n;
 }
 
+/* Calls on the group return an error, here and soon at its other members: nothing is known of what
+ * its messages and collectives still complete. */
+static bool cut_has_failed(const struct record_group *g, uint32_t used)
+{
+    return used == RECORD_GROUP_OPEN && atomic_load_explicit(&g->status, memory_order_relaxed) != 0;
+}
+
 static void cut_add_groups(struct cut_source *s, struct record_cut *out)
 {
     out->groups = arena_calloc(s->arena, s->ngroups, sizeof *out->groups);
@@ -180,8 +187,11 @@ static void cut_add_groups(struct cut_source *s, struct record_cut *out)
     for (uint32_t i = 0; !arena_failed(s->arena) && i < s->ngroups; i++) {
         const struct record_group *g = &s->groups[i];
         const uint32_t used = atomic_load_explicit(&g->used, memory_order_relaxed);
-        const bool closed = used == RECORD_GROUP_CLOSED;
+        const bool failed = cut_has_failed(g, used);
+        const bool closed = used == RECORD_GROUP_CLOSED || used == RECORD_GROUP_FORMED || failed;
         const bool known = closed || used == RECORD_GROUP_OPEN || used == RECORD_GROUP_FORMING;
+        if (failed)
+            out->lost |= RECORD_LOST_REQUESTS | RECORD_LOST_CHANNELS;
         const uint32_t *members = g->id && known ? cut_members(s, g) : NULL;
         if (!members)
             continue;
@@ -199,8 +209,11 @@ static void cut_add_groups(struct cut_source *s, struct record_cut *out)
         return;
     cut_merge_groups(out);
     for (uint32_t i = 0; i < s->ngroups; i++) {
-        const struct record_cut_group *g = record_cut_group(out, s->groups[i].id);
-        s->group_at[i] = g ? (uint32_t)(g - out->groups) : RECORD_CUT_NO_GROUP;
+        const struct record_group *from = &s->groups[i];
+        const struct record_cut_group *g = record_cut_group(out, from->id);
+        const uint32_t used = atomic_load_explicit(&from->used, memory_order_relaxed);
+        s->group_at[i] =
+            g && !cut_has_failed(from, used) ? (uint32_t)(g - out->groups) : RECORD_CUT_NO_GROUP;
     }
 }
 
@@ -436,6 +449,7 @@ static void cut_add_threads(const struct cut_source *s, struct record_cut *out)
     const bool funneled = init && atomic_load_explicit(&cut_head(s)->level, memory_order_relaxed) ==
                                       RECORD_LEVEL_FUNNELED;
     const bool interruptible = cut_is_interruptible(s);
+    const bool callbacks = atomic_load_explicit(&cut_head(s)->callbacks, memory_order_relaxed);
     out->threads = arena_calloc(s->arena, s->second.ntasks, sizeof *out->threads);
     for (uint32_t i = 0; out->threads && i < s->second.ntasks; i++) {
         const struct record_task *task = &s->second.tasks[i];
@@ -456,7 +470,7 @@ static void cut_add_threads(const struct cut_source *s, struct record_cut *out)
         else if (inside)
             t->role = RECORD_CUT_BLOCKED;
         else
-            t->role = cut_is_asleep(s, task) ? RECORD_CUT_ASLEEP : RECORD_CUT_ACTOR;
+            t->role = !callbacks && cut_is_asleep(s, task) ? RECORD_CUT_ASLEEP : RECORD_CUT_ACTOR;
     }
 }
 

@@ -202,9 +202,10 @@ static struct record_group *record_queue_take_slot(struct record_head *head, uin
     }
     for (uint32_t i = 0; i < head->ngroups; i++) {
         uint32_t at = atomic_fetch_add(&head->next_slot, 1) % head->ngroups;
-        uint32_t closed = RECORD_GROUP_CLOSED;
+        uint32_t used = atomic_load(&groups[at].used);
         *slot = at;
-        if (atomic_compare_exchange_strong(&groups[at].used, &closed, RECORD_GROUP_OPENING))
+        if ((used == RECORD_GROUP_CLOSED || used == RECORD_GROUP_FORMED) &&
+            atomic_compare_exchange_strong(&groups[at].used, &used, RECORD_GROUP_OPENING))
             return &groups[at];
     }
     return NULL;
@@ -339,8 +340,12 @@ void record_queue_formed(struct record_queue *q)
 
 void record_queue_close(struct record_queue *q)
 {
-    if (q->group)
-        atomic_store_explicit(&q->group->used, RECORD_GROUP_CLOSED, memory_order_release);
+    if (!q->group)
+        return;
+    const bool forming =
+        atomic_load_explicit(&q->group->used, memory_order_relaxed) == RECORD_GROUP_FORMING;
+    atomic_store_explicit(&q->group->used, forming ? RECORD_GROUP_FORMED : RECORD_GROUP_CLOSED,
+                          memory_order_release);
 }
 
 /* ---- counts ---- */

@@ -176,9 +176,22 @@ void record_cancel_send(struct record_writer *w, const struct record_part *part)
 
 /* ---- requests ---- */
 
+/* A thread that posts and completes requests one by one uses the same slot, without the lock. */
+static _Atomic uint16_t *record_writer_spare(struct record_writer *w)
+{
+    const uint16_t self = record_queue_thread;
+    return &w->spare[self < RECORD_THREADS ? self : 0];
+}
+
 static uint32_t record_writer_take_request(struct record_writer *w)
 {
-    uint32_t slot = w->head->nrequests;
+    _Atomic uint16_t *spare = record_writer_spare(w);
+    uint32_t slot = atomic_load_explicit(spare, memory_order_relaxed);
+    if (slot) {
+        atomic_store_explicit(spare, 0, memory_order_relaxed);
+        return slot - 1;
+    }
+    slot = w->head->nrequests;
     record_writer_lock(w);
     const uint32_t used = atomic_load_explicit(&w->head->requests_used, memory_order_relaxed);
     if (w->nfree) {
@@ -239,6 +252,11 @@ void record_close(struct record_writer *w, uint32_t handle)
     if (!r)
         return;
     record_writer_set(r, RECORD_FREE);
+    _Atomic uint16_t *spare = record_writer_spare(w);
+    if (!atomic_load_explicit(spare, memory_order_relaxed)) {
+        atomic_store_explicit(spare, (uint16_t)(r - w->requests + 1), memory_order_relaxed);
+        return;
+    }
     record_writer_lock(w);
     assert(w->nfree < RECORD_REQUESTS);
     w->free[w->nfree++] = (uint16_t)(r - w->requests);

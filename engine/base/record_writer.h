@@ -44,8 +44,9 @@ struct record_writer {
     struct record_group *groups;
     bool shared;           /* threads may call at the same time: counters need atomic additions */
     _Atomic uint32_t lock; /* 1: a thread takes or frees a request, or adds a channel */
+    _Atomic uint16_t spare[RECORD_THREADS]; /* of each thread: a free request + 1; 0: none */
     uint32_t nfree;
-    uint16_t free[RECORD_REQUESTS];        /* a stack of requests that were used and are closed */
+    uint16_t free[RECORD_REQUESTS];        /* a stack of further ones that were used before */
     uint16_t places[RECORD_WRITER_PLACES]; /* hash of the channels: index + 1; 0: free */
 };
 
@@ -56,6 +57,7 @@ struct record_part {
     uint32_t tag;
     uint64_t count;
     uint8_t kind, flags, dtype, op; /* as in record_op */
+    uint64_t number; /* of a collective, if the caller has counted it alone; 0: it is the next */
 };
 
 /* Times in ticks, and the return address of the call; 0: not known, or no time-out. */
@@ -146,6 +148,25 @@ static inline uint64_t record_count_sent(const struct record_writer *w, struct r
     return alone && !c->folded ? before : 0;
 }
 
+/* The send is not made after all. While its thread enters still, so no reader has seen the count.
+ */
+static inline void record_uncount_sent(struct record_writer *w, const struct record_part *part)
+{
+    struct record_channel *c = record_channel(w, part->group, (uint32_t)part->peer, part->tag);
+    if (c)
+        atomic_fetch_sub_explicit(&c->sent, 1, memory_order_relaxed);
+}
+
+/* Returns the number of the collective. */
+static inline uint64_t record_count_called(const struct record_writer *w, _Atomic uint64_t *called,
+                                           uint64_t number)
+{
+    if (!number)
+        return record_count(w, called) + 1;
+    atomic_store_explicit(called, number, memory_order_relaxed);
+    return number;
+}
+
 /* ---- the word of a thread ---- */
 
 static inline enum record_phase record_phase(const struct record_thread *t)
@@ -170,7 +191,7 @@ static inline struct record_thread *record_enter(struct record_writer *w)
         return NULL;
     const uint16_t self = record_queue_thread;
     struct record_thread *t =
-        self && self < w->head->nthreads ? &w->threads[self] : record_writer_add_thread(w);
+        self && self < RECORD_THREADS ? &w->threads[self] : record_writer_add_thread(w);
     if (!t)
         return NULL;
     const uint32_t word = atomic_load_explicit(&t->word, memory_order_relaxed);
@@ -187,10 +208,10 @@ static inline struct record_thread *record_enter(struct record_writer *w)
     return t;
 }
 
-static inline void record_fill(struct record_writer *w, struct record_thread *t,
-                               const struct record_part *part, struct record_op *op)
+/* What does not depend on the kind. */
+static inline __attribute__((always_inline)) void
+record_describe(const struct record_writer *w, const struct record_part *part, struct record_op *op)
 {
-    assert(record_phase(t) == RECORD_ENTERING);
     op->kind = part->kind;
     op->flags = part->flags;
     op->dtype = part->dtype;
@@ -200,6 +221,13 @@ static inline void record_fill(struct record_writer *w, struct record_thread *t,
     op->peer = part->peer;
     op->tag = part->tag;
     op->count = part->count;
+}
+
+static inline void record_fill(struct record_writer *w, struct record_thread *t,
+                               const struct record_part *part, struct record_op *op)
+{
+    assert(record_phase(t) == RECORD_ENTERING);
+    record_describe(w, part, op);
     switch ((unsigned)part->kind) {
     case COLLRUN_SEND: {
         struct record_channel *c = record_channel(w, part->group, (uint32_t)part->peer, part->tag);
@@ -214,7 +242,7 @@ static inline void record_fill(struct record_writer *w, struct record_thread *t,
         op->takes = record_writer_takes(w);
         break;
     default:
-        op->number = record_count(w, &w->groups[op->group].called) + 1;
+        op->number = record_count_called(w, &w->groups[op->group].called, part->number);
     }
 }
 
@@ -224,6 +252,18 @@ static inline void record_begin(struct record_writer *w, struct record_thread *t
     assert(t->nops < 2);
     record_fill(w, t, part, &t->ops[t->nops]);
     t->nops++;
+}
+
+/* The same for a collective that its caller has numbered, in few instructions. */
+static inline __attribute__((always_inline)) void
+record_begin_collective(struct record_writer *w, struct record_thread *t,
+                        struct record_group *group, const struct record_part *part)
+{
+    assert(record_phase(t) == RECORD_ENTERING && t->nops == 0);
+    record_describe(w, part, &t->ops[0]);
+    t->ops[0].number = part->number;
+    atomic_store_explicit(&group->called, part->number, memory_order_relaxed);
+    t->nops = 1;
 }
 
 /* Returns the handle of the request; 0: there is no room. */
@@ -256,6 +296,14 @@ static inline void record_leave(struct record_thread *t)
 {
     record_step(t, RECORD_LEAVING, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
+}
+
+/* The call leaves, and nothing is stored meanwhile. */
+static inline void record_return(struct record_thread *t)
+{
+    const uint32_t word = atomic_load_explicit(&t->word, memory_order_relaxed);
+    assert((word & 3) == RECORD_INSIDE);
+    atomic_store_explicit(&t->word, word + 2, memory_order_release);
 }
 
 /* A message was received: `peer` and `tag` are those of its status. */

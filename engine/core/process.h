@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 
 struct group_table;
+struct record_writer;
 
 struct process {
     struct control control;
@@ -31,7 +32,8 @@ struct process {
     struct registry registry;
     struct memory_kinds kinds;
     struct host_scopes host_scopes;
-    struct record_head *record; /* read by the agent; NULL: there is no agent that reads it */
+    struct record_head *record;   /* read by the agent; NULL: there is no agent that reads it */
+    struct record_writer *writer; /* of the calls of threads, in it; NULL with it */
     /* Indexed by world rank: the runner has reported its failure. Nothing but the flag is
      * published. It is set first, so a thread that acquires the failure of a group or of the job
      * finds it. */

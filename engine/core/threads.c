@@ -71,6 +71,14 @@ static bool threads_is_own(int thread)
            strncmp(name, PREFIX, strlen(PREFIX)) == 0;
 }
 
+static bool threads_main_calls;
+
+/* True for a thread of the engine or of a backend, and for the main thread of collrun-engine. */
+static bool threads_never_calls(int thread)
+{
+    return (thread == getpid() && !threads_main_calls) || threads_is_own(thread);
+}
+
 /* ---- tagging ---- */
 
 struct thread_seen {
@@ -78,8 +86,6 @@ struct thread_seen {
     uint64_t slices; /* how often it has got a core */
     bool sleeps;
 };
-
-static bool threads_main_calls;
 
 void threads_main_is_caller(void)
 {
@@ -224,6 +230,50 @@ int threads_caller(void)
     return thread;
 }
 
+/* ---- the list of threads that do not call ---- */
+
+struct threads_list {
+    _Atomic uint32_t *tids;
+    uint32_t n;
+    bool *kept;
+};
+
+/* An entry that stays keeps its place: a reader finds it at any time. */
+static bool threads_keep_listed(void *ctx, int thread)
+{
+    const struct threads_list *l = ctx;
+    for (uint32_t i = 0; i < l->n; i++)
+        l->kept[i] = l->kept[i] ||
+                     (atomic_load(&l->tids[i]) == (uint32_t)thread && threads_never_calls(thread));
+    return true;
+}
+
+static bool threads_add_listed(void *ctx, int thread)
+{
+    const struct threads_list *l = ctx;
+    uint32_t free = l->n;
+    for (uint32_t i = l->n; i-- > 0;) {
+        const uint32_t tid = atomic_load(&l->tids[i]);
+        if (tid == (uint32_t)thread)
+            return true;
+        free = tid ? free : i;
+    }
+    if (free < l->n && threads_never_calls(thread))
+        atomic_store(&l->tids[free], (uint32_t)thread);
+    return true;
+}
+
+void threads_list_own(_Atomic uint32_t *tids, uint32_t n)
+{
+    bool kept[64] = {false};
+    struct threads_list l = {.tids = tids, .n = n < 64 ? n : 64, .kept = kept};
+    threads_for_each(threads_keep_listed, &l);
+    for (uint32_t i = 0; i < l.n; i++)
+        if (!kept[i])
+            atomic_store(&tids[i], 0);
+    threads_for_each(threads_add_listed, &l);
+}
+
 /* ---- blocked threads ---- */
 
 /* True if this address is mapped privately, so no other process can use a futex there. */
@@ -322,8 +372,8 @@ static bool threads_read_signals(int thread, struct survey *s)
 static bool threads_survey_one(void *ctx, int thread)
 {
     struct survey *s = ctx;
-    bool blocked = (thread == getpid() && !threads_main_calls) || s->known(s->ctx, thread) ||
-                   threads_is_own(thread) || threads_is_idle(thread, s);
+    bool blocked =
+        s->known(s->ctx, thread) || threads_never_calls(thread) || threads_is_idle(thread, s);
     return blocked && threads_read_signals(thread, s);
 }
 

@@ -44,6 +44,11 @@ void thread_tag_end(struct thread_tag *a);
 /* This thread's kernel id. From the first call on, the thread is one that calls this library. */
 int threads_caller(void);
 
+/* Makes `tids`, of which a place without a thread is 0, those of the threads that call nothing of
+ * this library: the engine's and the backends', as far as there is room. Readers may read it at the
+ * same time. */
+void threads_list_own(_Atomic uint32_t *tids, uint32_t n);
+
 /* True if a thread that has called threads_caller() is neither `known` to be blocked nor idle, so
  * it may make further calls. At most THREADS_CALLERS threads are considered. */
 enum { THREADS_CALLERS = 64 };

@@ -41,6 +41,8 @@ enum group_queue { GROUP_COLLECTIVES, GROUP_MESSAGES };
 enum {
     GROUP_MOST_DEVICES = MEMORY_KIND_DEVICES,
     GROUP_KNOWN = 16,
+    GROUP_EAGER_LIMIT = 1 << 20, /* bytes of a send that a backend may buffer, unless it declares
+                                    another limit */
     REQUEST_SPARES = 8,
     GROUP_BACKENDS = MEMORY_KINDS_MAX
 };
@@ -130,6 +132,8 @@ struct group_calls {
     struct blocked_call blocked[2]; /* by enum group_queue */
     struct known_call known;
     void *streams[GROUP_MOST_DEVICES]; /* after which an operation runs that names no stream */
+    uint64_t timeout_ticks;            /* collrun_group.timeout_ns, for the record; 0: none */
+    uint64_t eager_limit;              /* a send of more bytes waits for its receiver */
 };
 
 struct collrun_group {

@@ -211,7 +211,9 @@ int group_make(struct group_table *t, const struct group_spec *spec, struct coll
                               .name = complete.name,
                               .members = complete.members,
                               .number = spec->count,
-                              .id = spec->id};
+                              .id = spec->id,
+                              .record_id = forming_record_id(spec->id, spec->count),
+                              .requested = spec->is_requested};
     forming_begin(t, &forming);
     rc = group_open(t, &complete, out, &d);
     forming_end(t, &forming);
@@ -404,9 +406,15 @@ static int group_make_part(struct collrun_group *parent, const struct group_spli
     struct group_spec spec = group_spec_like(parent, name, &members);
     spec.name_is_unique = !(split->name && *split->name);
     spec.is_listed = split->is_listed;
+    spec.is_requested = split->is_requested;
     int rc = group_make(parent->table, &spec, out);
     free(name);
     return rc;
+}
+
+uint64_t group_split_record_id(const struct collrun_group *parent, const struct group_split *split)
+{
+    return forming_record_id(~rendezvous_hash_text(parent->rendezvous.scope), split->count);
 }
 
 int group_make_split(struct collrun_group *parent, const struct group_split *split,
@@ -424,7 +432,9 @@ int group_make_split(struct collrun_group *parent, const struct group_split *spl
                                   .name = parent->id.name,
                                   .members = &parent->id.members,
                                   .number = split->count,
-                                  .parent = parent};
+                                  .parent = parent,
+                                  .record_id = group_split_record_id(parent, split),
+                                  .requested = split->is_requested};
         forming_begin(parent->table, &forming);
         rc = group_learn_parts(parent, split->generation, parts);
         forming_end(parent->table, &forming);

@@ -13,6 +13,7 @@ struct group_split {
     int color, key;
     const char *name;            /* NULL or "": made from that of the parent */
     bool is_listed;              /* the name is in group_table.creations */
+    bool is_requested;           /* as in group_spec */
     uint32_t number, generation; /* of the parent's splits: generation_within */
     uint32_t count;              /* of the splits of this parent, with this one */
 };
@@ -36,6 +37,8 @@ int group_make(struct group_table *t, const struct group_spec *spec, struct coll
 
 /* Checks the arguments and takes the generation; inside the parent. */
 int group_plan_split(struct collrun_group *parent, struct group_split *split);
+/* struct forming.record_id */
+uint64_t group_split_record_id(const struct collrun_group *parent, const struct group_split *split);
 /* Exchanges the colors and forms the group; *out = NULL for a negative color. The parent may be in
  * use by other threads, and may be closed meanwhile if the caller has a reference to it. */
 int group_make_split(struct collrun_group *parent, const struct group_split *split,

@@ -37,6 +37,7 @@
 #include "core/threads.h"
 #include "group/group.h"
 #include "group/table.h"
+#include "group/thread_record.h"
 #include "progress/progress_queue.h"
 
 #include <stdio.h>
@@ -433,16 +434,32 @@ static void group_check_failures(struct collrun_group *g)
     }
 }
 
+/* The messages of one member are matched in the order in which its threads have made them: not so
+ * between two backends, or between the devices of a process. */
+static bool group_orders_messages(const struct collrun_group *g)
+{
+    return g->nbackends == 1 && g->backends[0].ndevices <= 1;
+}
+
 static void group_open_records(struct collrun_group *g)
 {
+    const uint64_t id = rendezvous_hash_text(g->rendezvous.scope) | 1;
     struct record_queue_info info = {.name = g->id.name,
                                      .scope = g->rendezvous.scope,
                                      .members = g->nranks,
                                      .rank = g->rank,
-                                     .check = g->check};
+                                     .check = g->check,
+                                     .world = g->id.members.items};
     for (int i = 0; i < 2; i++) {
         info.messages = i == GROUP_MESSAGES;
+        info.id = info.messages && !group_orders_messages(g) ? 0 : id;
         record_queue_open(&g->calls.record[i], g->process->record, &info);
+    }
+    g->calls.timeout_ticks = thread_record_ticks_of(g, g->timeout_ns);
+    for (uint32_t i = 0; i < g->nbackends; i++) {
+        const uint64_t own = g->backends[i].backend->table.eager_limit;
+        const uint64_t limit = own ? own : GROUP_EAGER_LIMIT;
+        g->calls.eager_limit = limit > g->calls.eager_limit ? limit : g->calls.eager_limit;
     }
 }
 
@@ -554,7 +571,7 @@ void group_report_unreceived(struct collrun_group *g, bool looks)
 
 /* ---- closing ---- */
 
-void group_close(struct collrun_group *g)
+static void group_close_inside(struct collrun_group *g)
 {
     group_table_close(g->table, g);
     for (uint32_t i = 0; i < g->nbackends; i++)
@@ -576,4 +593,12 @@ void group_close(struct collrun_group *g)
     rendezvous_leave(&g->rendezvous);
     g->table->ops->closing(g);
     group_unref(g);
+}
+
+/* The thread waits for the workers of the group, which end soon. */
+void group_close(struct collrun_group *g)
+{
+    struct record_thread *t = thread_record_enter_other(g->process->writer);
+    group_close_inside(g);
+    thread_record_return(t);
 }

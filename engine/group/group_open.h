@@ -17,6 +17,7 @@ struct group_spec {
     const char *name;
     bool name_is_unique; /* as group_identity.is_unique */
     bool is_listed;      /* the name is in group_table.creations */
+    bool is_requested;   /* the caller has a request for it: struct forming */
     bool has_generation; /* it is taken; else group_open takes it */
     uint32_t generation;
     uint64_t id, count; /* struct forming; 0: not known */

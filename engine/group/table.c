@@ -9,6 +9,7 @@
 #include "core/rendezvous.h"
 #include "core/threads.h"
 #include "group/group.h"
+#include "group/thread_record.h"
 
 #include <search.h>
 #include <stdio.h>
@@ -308,8 +309,18 @@ static bool forming_is_reported(const struct forming *f)
     return f->number || f->kind == WIRE_FORMING_FINALIZE;
 }
 
+uint64_t forming_record_id(uint64_t of, uint64_t number)
+{
+    return number
+               ? ((of ^ number * UINT64_C(0xc4ceb9fe1a85ec53)) * UINT64_C(0x9e3779b97f4a7c15) | 1)
+               : 0;
+}
+
 void forming_begin(struct group_table *t, struct forming *f)
 {
+    const struct thread_record_form form = {
+        .id = f->record_id, .name = f->name, .members = f->members};
+    f->call = f->requested ? NULL : thread_record_form(t->process, &form, &f->slot);
     f->since_ns = now_ns();
     f->thread = threads_caller();
     if (!forming_is_reported(f))
@@ -332,6 +343,7 @@ void forming_end(struct group_table *t, struct forming *f)
         threads_busy(&t->process->busy, -1);
     if (f->sent)
         forming_send(t, f, false);
+    thread_record_form_end(f->call, &f->slot);
 }
 
 void forming_update(struct group_table *t)

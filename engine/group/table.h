@@ -24,6 +24,7 @@
 
 #include "base/buf.h"
 #include "base/desc.h"
+#include "base/record_queue.h"
 #include "base/wire.h"
 
 #include <pthread.h>
@@ -128,11 +129,18 @@ struct forming {
     uint64_t number;
     uint64_t id; /* of a create: generation_id */
     const struct collrun_group *parent;
+    /* What the record has of it (thread_record.h), if this thread is the caller's. */
+    uint64_t record_id; /* equal on all members, for this time alone; 0: it is not counted */
+    bool requested;     /* a request of the caller is in the record instead */
     int thread;
     uint64_t since_ns;
     bool sent;
+    struct record_thread *call;
+    struct record_queue slot;
 };
 
+/* The id of the `number`-th time (from 1 on) that the members do what `of` names. */
+uint64_t forming_record_id(uint64_t of, uint64_t number);
 /* The caller fills in what comes before `thread`. `f` is listed until forming_end. */
 void forming_begin(struct group_table *t, struct forming *f);
 void forming_end(struct group_table *t, struct forming *f);

@@ -37,6 +37,16 @@ uint64_t call_record_messages_at(const struct route *route, const struct collrun
 void call_record_enter_message(struct collrun_group *g, const struct collrun_call *call,
                                uint64_t number, uint64_t ticks);
 
+/* Where the counts of the v-form that was recorded there begin (record_entry.tag). */
+static inline uint32_t call_record_counts_at(const struct collrun_group *g,
+                                             const struct collrun_call *call, uint64_t index)
+{
+    if (!collrun_kind_is_vector(call->kind))
+        return 0;
+    const struct record_entry *e = record_queue_find(&g->calls.record[GROUP_COLLECTIVES], index);
+    return e ? e->tag : RECORD_NO_COUNTS;
+}
+
 /* Calls that have numbers, but fail with `status` before they begin. All ranks record them, so that
  * their later marks agree. */
 void call_record_not_begun(const struct route *route, const struct collrun_call *calls,

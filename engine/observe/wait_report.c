@@ -17,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A send of more bytes waits for its receiver, unless the backend declares another limit. */
-enum { EAGER_LIMIT = 1 << 20 };
-
 /* FNV-1a's */
 #define HASH_START 14695981039346656037u
 #define HASH_FACTOR 1099511628211u
@@ -77,7 +74,7 @@ static bool wait_report_is_eager(const struct collrun_group *g, const struct col
         uint64_t own = g->backends[i].backend->table.eager_limit;
         if (p2p && p2p_sends_await_receiver(p2p, (uint32_t)call->peer))
             continue;
-        own = own ? own : EAGER_LIMIT;
+        own = own ? own : GROUP_EAGER_LIMIT;
         limit = own > limit ? own : limit;
     }
     return limit && call->count * dtype_size(call->dtype) <= limit;
@@ -396,7 +393,7 @@ static uint64_t wait_report_counters(struct group_table *t, bool *timed_out)
     return h;
 }
 
-void wait_report_update(struct wait_reporter *w, bool background)
+bool wait_report_update(struct wait_reporter *w, bool background)
 {
     struct snapshot s = {0};
     struct buf *bufs[] = {&s.waits, &s.groups, &s.created, &s.posted, &s.counts, &s.evidence};
@@ -407,7 +404,7 @@ void wait_report_update(struct wait_reporter *w, bool background)
         w->last = 0;
         if (!timed_out)
             wait_report_withdraw(w);
-        return;
+        return false;
     }
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_init(bufs[i]);
@@ -416,4 +413,5 @@ void wait_report_update(struct wait_reporter *w, bool background)
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_fini(bufs[i]);
     free(s.blocked);
+    return true;
 }

@@ -38,9 +38,10 @@ struct wait_reporter {
     bool sent_certain;
 };
 
-/* Called by the service thread every WAIT_REPORT_TICK_MS, while all workloads run. `background`: a
+/* True: no call has begun since the last tick, and no blocking one has ended.
+ * Called by the service thread every WAIT_REPORT_TICK_MS, while all workloads run. `background`: a
  * background workload has not ended. It is stopped, and its waits aborted, when all others have
  * ended, so no report is certain. */
-void wait_report_update(struct wait_reporter *w, bool background);
+bool wait_report_update(struct wait_reporter *w, bool background);
 
 #endif

@@ -14,9 +14,9 @@
  * 5. Complete it with the time-out and the stream of the group (call_complete), and copy buffers of
  *    devices to host memory where the backend needs that (bounce_in).
  * 6. Tell the observers, before anything can block: the flight recorder (call_record_collectives),
- *    then the call that this thread waits in (blocked_call_begin). A rank that hangs or dies in
- *    step 7 is found with its call. The record comes first, as a wait report is about a call that
- *    the record has.
+ *    then the call that this thread waits in (thread_record_collective, blocked_call_begin). A rank
+ *    that hangs or dies in step 7 is found with its call. The flight recorder comes first, as it
+ *    keeps the counts of v-forms and the time.
  * 7. Run it (coll_run_now): in one call of the backend if it is plain, else compared first (check:
  *    strict) and emulated where the backend lacks it (consistency_exec). Behind unfinished requests
  *    it becomes a request and does not overtake them (request_run).
@@ -26,6 +26,7 @@
  */
 #include "base/names.h"
 #include "group/group.h"
+#include "group/thread_record.h"
 #include "observe/call_record.h"
 #include "ops/args.h"
 #include "ops/bounce.h"
@@ -79,7 +80,10 @@ static inline __attribute__((always_inline)) int coll_run_calls(struct collrun_g
     uint64_t index = call_record_collectives(route, calls, ncalls, number, RECORD_STARTED);
     if (rc == COLLRUN_OK) {
         blocked_call_begin(blocked, calls, ncalls, number);
+        struct record_thread *t = thread_record_collective(
+            g, calls, call_record_counts_at(g, calls, index), number, route->site);
         rc = coll_run_now(route, pq, calls, ncalls, number);
+        thread_record_return(t);
         blocked_call_end(blocked);
         coll_end(pq);
     }

@@ -18,6 +18,7 @@
 #include "core/threads.h"
 #include "group/group.h"
 #include "group/group_make.h"
+#include "group/thread_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,9 @@ struct creation {
     struct desc_ranks members;
     struct group_spec spec;   /* of a create; */
     struct group_split split; /* of a split */
-    char *name;               /* of the new group; "": not known before the split is made */
+    struct request_op posted; /* in the record, as is the slot of the formation */
+    struct record_queue slot;
+    char *name; /* of the new group; "": not known before the split is made */
     pthread_t thread;
 };
 
@@ -75,6 +78,7 @@ static void creation_release(struct collrun_request *r)
 {
     struct creation *c = (struct creation *)r;
     pthread_join(c->thread, NULL);
+    record_queue_close(&c->slot);
     creation_fini(c);
 }
 
@@ -104,9 +108,25 @@ static struct creation *creation_new(struct group_table *t, const char *name,
     return c;
 }
 
-static int creation_start(struct creation *c, struct collrun_request **out)
+/* `id`: struct forming.record_id. Counted before the thread begins, so it is at all members before
+ * the request of any of them is finished. */
+static void creation_record(struct creation *c, uint64_t id)
+{
+    struct collrun_group *parent = c->request.group;
+    const struct thread_record_form form = {.id = id,
+                                            .name = parent ? parent->id.name : c->name,
+                                            .members = parent ? &parent->id.members : &c->members};
+    c->posted.handle = thread_record_form_post(c->table->process, &form, &c->slot);
+    c->request.writer = c->table->process->writer;
+    c->request.posted = &c->posted;
+    c->request.nrecord = 1;
+}
+
+static int creation_start(struct creation *c, uint64_t id, struct collrun_request **out)
 {
     int rc = group_creation_add(c->table, &c->listed), err;
+    if (rc == COLLRUN_OK)
+        creation_record(c, id);
     if (rc == COLLRUN_OK && (err = thread_start(&c->thread, 0, creation_run, c)) != 0)
         rc = error_set(COLLRUN_ERR_SYSTEM, "group \"%s\": cannot start a thread: %s", c->name,
                        strerror(err));
@@ -114,6 +134,7 @@ static int creation_start(struct creation *c, struct collrun_request **out)
         *out = &c->request;
         return rc;
     }
+    record_queue_close(&c->slot);
     creation_fini(c);
     free(c);
     return rc;
@@ -172,7 +193,8 @@ int collrun_group_create_start(struct collrun_ctx *ctx, const struct collrun_gro
     c->spec.is_listed = true;
     c->spec.name = c->name;
     c->spec.members = &c->members;
-    return creation_start(c, request);
+    c->spec.is_requested = true;
+    return creation_start(c, forming_record_id(spec.id, spec.count), request);
 }
 
 int collrun_group_split_start(struct collrun_group *parent, int color, int key, const char *name,
@@ -201,9 +223,10 @@ int collrun_group_split_start(struct collrun_group *parent, int color, int key, 
     }
     c->split = split;
     c->split.is_listed = true;
+    c->split.is_requested = true;
     c->split.name = c->name;
     c->request.group = parent;
-    rc = creation_start(c, request);
+    rc = creation_start(c, group_split_record_id(parent, &c->split), request);
     if (rc != COLLRUN_OK)
         group_unref(parent);
     return rc;

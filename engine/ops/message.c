@@ -9,6 +9,7 @@
 #include "base/standstill.h"
 #include "core/backend.h"
 #include "group/group.h"
+#include "group/thread_record.h"
 #include "observe/call_record.h"
 #include "ops/args.h"
 #include "ops/bounce.h"
@@ -80,15 +81,50 @@ static int message_run_on(struct collrun_group *g, struct progress_queue *pq,
     r->bounce = NULL;
     r->bounced = r->exec_batch = false;
     r->failure = NULL;
+    r->posted = NULL;
     return request_run_adopted(pq, r);
+}
+
+/* The thread is directly inside. A receive from any rank, or with any tag, has places of this
+ * thread for those of its message. */
+static int message_run_direct(const struct route *route, struct progress_queue *pq,
+                              struct collrun_call *calls, uint32_t ncalls, uint64_t number)
+{
+    struct collrun_group *g = route->gb->group;
+    struct blocked_call *blocked = &g->calls.blocked[GROUP_MESSAGES];
+    struct collrun_request r; /* of which the rest is set when another thread needs the queue */
+    const uint64_t called = call_record_ticks(g);
+    call_record_enter_message(g, calls, number, called);
+    uint64_t index = call_record_messages_at(route, calls, ncalls, number, RECORD_STARTED, called);
+    blocked_call_begin(blocked, calls, ncalls, number);
+    struct record_thread *t = thread_record_messages(g, calls, ncalls, called, route->site);
+    r.calls = calls;
+    r.ncalls = ncalls;
+    int rc = message_run_now(pq, &r);
+    blocked_call_end(blocked);
+    if (rc == COLLRUN_AGAIN) {
+        rc = message_run_on(g, pq, &r, number, index);
+        thread_record_messages_end(g, t, calls, ncalls, rc);
+        return rc;
+    }
+    if (rc != COLLRUN_OK)
+        rc = group_op_failed(g, calls->kind, number, rc);
+    else
+        call_record_received(g, index, calls, ncalls);
+    if (rc == COLLRUN_OK && ncalls == 1)
+        call_record_done(g, GROUP_MESSAGES, index, number);
+    else
+        call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
+    pq_leave_direct(pq);
+    thread_record_messages_end(g, t, calls, ncalls, rc);
+    return rc;
 }
 
 int message_run(const struct route *route, struct collrun_call *calls, uint32_t ncalls)
 {
     struct collrun_group *g = route->gb->group;
     struct progress_queue *pq = route->gb->pq[GROUP_MESSAGES];
-    struct blocked_call *blocked = &g->calls.blocked[GROUP_MESSAGES];
-    struct collrun_request r; /* of which the rest is set when another thread needs the queue */
+    struct request_op ops[BLOCKED_CALL_OPS];
     if (!message_begin(route, pq, ncalls))
         return message_run_queued(route, calls, ncalls);
     uint64_t number = group_number(g, GROUP_MESSAGES, 1);
@@ -100,25 +136,11 @@ int message_run(const struct route *route, struct collrun_call *calls, uint32_t 
         call_complete(route, &calls[i]);
     if (ncalls == 1 && message_send_short(route, pq, calls, number))
         return COLLRUN_OK;
-    uint64_t called = call_record_ticks(g);
-    call_record_enter_message(g, calls, number, called);
-    uint64_t index = call_record_messages_at(route, calls, ncalls, number, RECORD_STARTED, called);
-    blocked_call_begin(blocked, calls, ncalls, number);
-    r.calls = calls;
-    r.ncalls = ncalls;
-    int rc = message_run_now(pq, &r);
-    blocked_call_end(blocked);
-    if (rc == COLLRUN_AGAIN)
-        return message_run_on(g, pq, &r, number, index);
-    if (rc != COLLRUN_OK)
-        rc = group_op_failed(g, calls->kind, number, rc);
-    else
-        call_record_received(g, index, calls, ncalls);
-    if (rc == COLLRUN_OK && ncalls == 1)
-        call_record_done(g, GROUP_MESSAGES, index, number);
-    else
-        call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
-    pq_leave_direct(pq);
+    for (uint32_t i = 0; i < ncalls; i++)
+        request_op_attach(&ops[i], &calls[i]);
+    int rc = message_run_direct(route, pq, calls, ncalls, number);
+    for (uint32_t i = 0; i < ncalls; i++)
+        request_op_deliver(&ops[i], &calls[i], rc);
     return rc;
 }
 
@@ -163,10 +185,9 @@ int collrun_recv(struct collrun_group *g, void *buf, size_t count, enum collrun_
 int collrun_recv_any(struct collrun_group *g, void *buf, size_t count, enum collrun_dtype dtype,
                      int *source)
 {
-    int who;
     struct collrun_call call;
     call_init_data(&call, COLLRUN_RECV_ANY, NULL, buf, count, dtype);
-    call.source = source ? source : &who;
+    call.source = source;
     return message_run_blocking(g, &call, CALL_RECORD_SITE);
 }
 
@@ -436,10 +457,12 @@ static int probe_wait(struct collrun_group *g, struct p2p_probe *probe, int peer
     if (rc != COLLRUN_OK)
         return group_op_failed(g, KIND_PROBE, number, rc);
     uint64_t index = probe_record_begin(g, &call, number, site);
+    struct record_thread *t = thread_record_probe(g, &call, site);
     rc = probe_loop(g, probe);
     if (rc != COLLRUN_OK)
         rc = group_op_failed(g, KIND_PROBE, number, rc);
     call_record_end(g, GROUP_MESSAGES, index, 1, number, rc);
+    thread_record_return(t);
     pq_wait_end(pq, &self); /* the last use of the queue: group_close waits for it */
     return rc;
 }

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/process.h"
 #include "group/group.h"
+#include "group/thread_record.h"
 #include "observe/call_record.h"
 #include "ops/bounce.h"
 #include "ops/consistency.h"
@@ -73,12 +74,34 @@ static void request_copy_arrays(struct collrun_request *r, size_t array_len)
     }
 }
 
+void request_op_attach_wild(struct request_op *op, struct collrun_call *call)
+{
+    *op = (struct request_op){
+        .source = -1, .source_out = call->source, .tag_out = call->received_tag};
+    if (call->kind == COLLRUN_RECV_ANY)
+        call->source = &op->source;
+    if (call->tag == COLLRUN_ANY_TAG)
+        call->received_tag = &op->tag;
+}
+
+void request_op_deliver_wild(const struct request_op *op, const struct collrun_call *call,
+                             int status)
+{
+    if (status != COLLRUN_OK)
+        return;
+    if (call->kind == COLLRUN_RECV_ANY && op->source_out)
+        *op->source_out = op->source;
+    if (call->tag == COLLRUN_ANY_TAG && op->tag_out)
+        *op->tag_out = op->tag;
+}
+
 struct collrun_request *request_alloc(const struct route *route, const struct collrun_call *calls,
                                       uint32_t ncalls, uint64_t number)
 {
     struct collrun_group *g = route->gb->group;
     size_t array_len = route->gb->comm_size * sizeof(size_t);
-    size_t len = sizeof(struct collrun_request) + ncalls * sizeof *calls;
+    size_t len =
+        sizeof(struct collrun_request) + ncalls * (sizeof(struct request_op) + sizeof *calls);
     size_t more = ncalls == 1 && !collrun_kind_is_vector(calls->kind)
                       ? sizeof *calls /* for `given` */
                       : request_count_arrays(calls, ncalls) * array_len;
@@ -91,9 +114,12 @@ struct collrun_request *request_alloc(const struct route *route, const struct co
     r->ncalls = ncalls;
     r->number = number;
     r->starter = thread_context;
-    r->calls = (struct collrun_call *)(r + 1);
-    for (uint32_t i = 0; i < ncalls; i++)
+    r->posted = (struct request_op *)(r + 1);
+    r->calls = (struct collrun_call *)(void *)(r->posted + ncalls);
+    for (uint32_t i = 0; i < ncalls; i++) {
         r->calls[i] = calls[i];
+        request_op_attach(&r->posted[i], &r->calls[i]);
+    }
     request_copy_arrays(r, array_len);
     atomic_init(&r->status, COLLRUN_AGAIN);
     atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
@@ -160,6 +186,7 @@ int request_submit(struct collrun_request *r)
     int rc = pq_submit(r->pq, r);
     if (rc == COLLRUN_OK)
         return rc;
+    thread_record_drop(r);
     request_free(r);
     error_clear_cause();
     if (rc == COLLRUN_ERR_ABORTED)
@@ -391,6 +418,8 @@ static int request_finished(struct collrun_request *r, int status)
     if (r->bounce)
         status = bounce_out(r->bounce, status);
     r->bounce = NULL;
+    for (uint32_t i = 0; r->posted && i < r->ncalls; i++)
+        request_op_deliver(&r->posted[i], &r->calls[i], status);
     if (status != COLLRUN_OK)
         status = group_op_failed(r->group, kind, r->number, status);
     else if (collrun_kind_is_message(kind))
@@ -448,6 +477,12 @@ int request_refuse(const struct route *route, const struct collrun_call *calls, 
 
 /* ---- waiting ---- */
 
+/* NULL: none, or the request is one that holds nothing. */
+static struct record_writer *request_writer(const struct collrun_request *r)
+{
+    return r->group ? r->group->process->writer : r->writer;
+}
+
 static int request_status(const struct collrun_request *r)
 {
     return atomic_load_explicit(&r->status, memory_order_acquire);
@@ -486,15 +521,14 @@ static bool request_run_deferred(struct collrun_request *r)
 }
 
 /* Not inlined, so that request_wait needs no frame for it. */
-static __attribute__((noinline)) int request_wait_any_other(struct collrun_request *r)
+static __attribute__((noinline)) void request_await_any_other(struct collrun_request *r)
 {
     if (r->deferred && request_run_deferred(r))
-        return request_collect(r);
+        return;
     if (request_status(r) == COLLRUN_AGAIN && r->release)
         pq_await_finished(r);
     else if (request_status(r) == COLLRUN_AGAIN)
         pq_wait(r);
-    return request_collect(r);
 }
 
 /* Called by the thread that is directly inside. Returns the status of the request. */
@@ -509,9 +543,9 @@ static int request_again_exec(struct collrun_request *r)
     return rc;
 }
 
-/* True: this thread has executed the request with success, and the group has it again. False: it is
- * not as described, or it has failed; the caller waits for it as for any other. */
-static bool request_again_wait(struct collrun_request *r)
+/* True: this thread has executed the request with success, and it is in no list. False: it is not
+ * as described, or it has failed; the caller waits for it as for any other. */
+static bool request_again_await(struct collrun_request *r)
 {
     if (!r->plain || !r->deferred || group_has_failed(r->group) || !pq_enter_deferred(r))
         return false;
@@ -520,27 +554,52 @@ static bool request_again_wait(struct collrun_request *r)
     const int status = request_again_exec(r);
     blocked_call_end(blocked);
     pq_leave_deferred(r, status);
-    if (status != COLLRUN_OK)
-        return false;
-    request_spare_keep_succeeded(r);
-    return true;
+    return status == COLLRUN_OK;
 }
 
-int request_wait(struct collrun_request *r)
+static void request_await(struct collrun_request *r)
 {
-    return request_again_wait(r) ? COLLRUN_OK : request_wait_any_other(r);
+    if (!request_again_await(r))
+        request_await_any_other(r);
+}
+
+/* The call that has entered, or has posted the request, waits for it, and returns its status. */
+static int request_wait_entered(struct record_writer *w, struct record_thread *t,
+                                struct collrun_request *r, uint64_t site)
+{
+    thread_record_await(w, t, r);
+    thread_record_inside(t, RECORD_ALL, r, site);
+    const bool again = request_again_await(r);
+    if (!again)
+        request_await_any_other(r);
+    thread_record_leave(w, t, r);
+    if (!again)
+        return request_collect(r);
+    request_spare_keep_succeeded(r);
+    return COLLRUN_OK;
+}
+
+static int request_wait(struct collrun_request *r, uint64_t site)
+{
+    struct record_writer *w = request_writer(r);
+    return request_wait_entered(w, r->shared ? NULL : thread_record_enter(w), r, site);
 }
 
 int request_run(const struct route *route, const struct collrun_call *calls, uint32_t ncalls,
                 uint64_t number, struct bounce *bounce)
 {
+    struct record_writer *w = route->gb->group->process->writer;
     struct collrun_request *r = request_new(route, calls, ncalls, number, bounce);
     if (!r) {
         error_clear_cause();
         return request_refuse(route, calls, ncalls, number, COLLRUN_ERR_NO_MEMORY);
     }
+    struct record_thread *t = thread_record_post(r, route->site);
     int rc = request_submit(r);
-    return rc == COLLRUN_OK ? request_wait(r) : rc;
+    if (rc == COLLRUN_OK)
+        return request_wait_entered(w, t, r, route->site);
+    thread_record_pass(t);
+    return rc;
 }
 
 int request_run_adopted(struct progress_queue *pq, struct collrun_request *r)
@@ -575,7 +634,9 @@ int collrun_cancel(struct collrun_request *request)
     }
     if (request_status(request) != COLLRUN_AGAIN)
         return COLLRUN_AGAIN;
+    struct record_thread *t = thread_record_withdraw(request);
     int rc = pq_withdraw(request);
+    thread_record_withdrawn(t, request, rc);
     if (rc == COLLRUN_OK) {
         call_record_cancel(request->group, request->record, request->nrecord, request->number);
         request_free(request);
@@ -596,7 +657,7 @@ int collrun_wait(struct collrun_request *request)
         return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
     if (fork_guard_in_child)
         return fork_guard_refuse("wait");
-    return request_wait(request);
+    return request_wait(request, CALL_RECORD_SITE);
 }
 
 static int request_check_stream(const struct group_backend *gb, int device, void *stream)
@@ -628,8 +689,11 @@ int collrun_wait_stream(struct collrun_request *request, int device, void *strea
         return error_set(COLLRUN_ERR_INVALID, "group %s: device %d is not one of its %u %ss",
                          g->id.name, device, gb->ndevices, gb->kind ? gb->kind->title : "device");
     int rc = request_check_stream(gb, device, stream);
-    if (rc == COLLRUN_OK)
+    if (rc == COLLRUN_OK) {
+        struct record_thread *t = thread_record_enter_other(request_writer(request));
         rc = pq_order_stream(request, (uint32_t)device, stream);
+        thread_record_return(t);
+    }
     if (rc != COLLRUN_OK)
         return error_wrap(rc, g->id.name, request->number, g->id.name);
     int status = request_status(request);
@@ -643,8 +707,13 @@ int collrun_wait_stream(struct collrun_request *request, int device, void *strea
 int collrun_test(struct collrun_request *request)
 {
     int status = collrun_poll(request);
-    return status == COLLRUN_AGAIN || !request || fork_guard_in_child ? status
-                                                                      : request_collect(request);
+    if (status == COLLRUN_AGAIN || !request || fork_guard_in_child)
+        return status;
+    struct record_writer *w = request_writer(request);
+    struct record_thread *t = request->shared ? NULL : thread_record_enter(w);
+    thread_record_inside(t, RECORD_NONE, request, CALL_RECORD_SITE);
+    thread_record_leave(w, t, request);
+    return request_collect(request);
 }
 
 int collrun_poll(struct collrun_request *request)
@@ -661,6 +730,45 @@ int collrun_poll(struct collrun_request *request)
     return status;
 }
 
+/* The requests of an array: the first that is not NULL, nor a send that is done; NULL: none. */
+static struct collrun_request *request_first(struct collrun_request **requests, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (requests[i] && !requests[i]->shared)
+            return requests[i];
+    return NULL;
+}
+
+/* Inside a wait for all of them, or any. NULL: it is not recorded. */
+static struct record_thread *request_enter_all(struct collrun_request **requests, int n,
+                                               enum record_mode mode, uint64_t site)
+{
+    const struct collrun_request *first = request_first(requests, n);
+    struct record_writer *w = first ? request_writer(first) : NULL;
+    struct record_thread *t = thread_record_enter(w);
+    for (int i = 0; t && i < n; i++)
+        if (requests[i] && !requests[i]->shared)
+            thread_record_await(w, t, requests[i]);
+    if (t)
+        thread_record_inside(t, mode, first, site);
+    return t;
+}
+
+static void request_await_all(struct collrun_request **requests, int n, uint64_t site)
+{
+    struct record_thread *t = request_enter_all(requests, n, RECORD_ALL, site);
+    for (int i = 0; i < n; i++)
+        if (requests[i])
+            request_await(requests[i]);
+    if (!t)
+        return;
+    record_leave(t);
+    for (int i = 0; i < n; i++)
+        if (requests[i])
+            thread_record_complete(request_writer(requests[i]), t, requests[i]);
+    record_outside(t);
+}
+
 int collrun_wait_all(struct collrun_request **requests, int n)
 {
     int first = COLLRUN_OK;
@@ -669,8 +777,9 @@ int collrun_wait_all(struct collrun_request **requests, int n)
         return error_set(COLLRUN_ERR_INVALID, "wait_all of %d requests", n);
     if (fork_guard_in_child)
         return fork_guard_refuse("wait_all");
+    request_await_all(requests, n, CALL_RECORD_SITE);
     for (int i = 0; i < n; i++) {
-        int rc = requests[i] ? request_wait(requests[i]) : COLLRUN_OK;
+        int rc = requests[i] ? request_collect(requests[i]) : COLLRUN_OK;
         requests[i] = NULL;
         if (first == COLLRUN_OK && rc != COLLRUN_OK) {
             first = rc;
@@ -741,8 +850,12 @@ int collrun_wait_any(struct collrun_request **requests, int n, int *index)
     if (first == n)
         return COLLRUN_OK;
     *index = request_find_finished(requests, n);
-    if (*index < 0)
-        *index = request_await_any(requests, n, requests[first]->pq->config.busy);
+    if (*index < 0 || !requests[*index]->shared) {
+        struct record_thread *t = request_enter_all(requests, n, RECORD_ANY, CALL_RECORD_SITE);
+        if (*index < 0)
+            *index = request_await_any(requests, n, requests[first]->pq->config.busy);
+        thread_record_leave(request_writer(requests[*index]), t, requests[*index]);
+    }
     int status = request_collect(requests[*index]);
     requests[*index] = NULL;
     return status;

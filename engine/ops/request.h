@@ -23,6 +23,31 @@ int request_import_all(struct collrun_group *g, const struct collrun_call *calls
  * recorded. NULL: out of memory. */
 struct collrun_request *request_alloc(const struct route *route, const struct collrun_call *calls,
                                       uint32_t ncalls, uint64_t number);
+/* The places of a receive from any rank, or with any tag, are those of `op` from now on. */
+void request_op_attach_wild(struct request_op *op, struct collrun_call *call);
+/* It has ended with `status`: the caller gets what it wants to know. */
+void request_op_deliver_wild(const struct request_op *op, const struct collrun_call *call,
+                             int status);
+
+static inline bool request_op_is_wild(const struct collrun_call *call)
+{
+    return call->kind == COLLRUN_RECV_ANY ||
+           (call->kind == COLLRUN_RECV && call->tag == COLLRUN_ANY_TAG);
+}
+
+static inline void request_op_attach(struct request_op *op, struct collrun_call *call)
+{
+    if (request_op_is_wild(call))
+        request_op_attach_wild(op, call);
+}
+
+static inline void request_op_deliver(const struct request_op *op, const struct collrun_call *call,
+                                      int status)
+{
+    if (request_op_is_wild(call))
+        request_op_deliver_wild(op, call, status);
+}
+
 /* Its time-out begins now. */
 void request_set_deadline(struct collrun_request *r);
 /* The workload must collect it by test or wait. */
@@ -48,8 +73,6 @@ int request_run(const struct route *route, const struct collrun_call *calls, uin
 int request_run_adopted(struct progress_queue *pq, struct collrun_request *r);
 /* Submits it to its queue. On failure it is freed and the error message is composed. */
 int request_submit(struct collrun_request *r);
-/* Waits, frees, restores the error message. */
-int request_wait(struct collrun_request *r);
 /* Logs a warning if a workload has never tested or waited for a request of this group. */
 void request_report_uncollected(struct collrun_group *g);
 

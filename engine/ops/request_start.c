@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/process.h"
 #include "group/group.h"
+#include "group/thread_record.h"
 #include "observe/call_record.h"
 #include "ops/args.h"
 #include "ops/bounce.h"
@@ -33,8 +34,11 @@ bool request_send_now(const struct route *route, const struct progress_queue *pq
     struct collrun_group *g = route->gb->group;
     if (!p2p_short_may_send(pq->config.p2p, call))
         return false;
+    struct record_thread *t = thread_record_send(g, call);
     uint64_t called = call_record_ticks_if_timed(g);
-    if (p2p_short_exec(pq->config.p2p, call) != COLLRUN_OK)
+    const bool sent = p2p_short_exec(pq->config.p2p, call) == COLLRUN_OK;
+    thread_record_sent(g, t, call, sent);
+    if (!sent)
         return false;
     called = called ? called : call_record_ticks(g);
     number = number ? number : group_number(g, GROUP_MESSAGES, 1);
@@ -121,11 +125,13 @@ static bool request_defer(const struct route *route, struct collrun_request *r)
 static int request_begin_or_submit(const struct route *route, struct collrun_request *r,
                                    struct collrun_request **out)
 {
+    struct record_thread *t = thread_record_post(r, route->site);
     int rc = COLLRUN_OK;
     if (!request_defer(route, r)) {
         request_list_add(r);
         rc = request_submit(r);
     }
+    thread_record_pass(t);
     if (rc == COLLRUN_OK)
         *out = r;
     return rc;
@@ -247,11 +253,15 @@ static int request_again_start(struct collrun_request *r, uint64_t site)
     r->renewed = true;
     atomic_store_explicit(&r->status, COLLRUN_AGAIN, memory_order_relaxed);
     r->record = call_record_collectives(&route, r->calls, 1, r->number, RECORD_POSTED);
+    struct record_thread *t = thread_record_post(r, site);
+    int rc = COLLRUN_OK;
     r->deferred = pq_defer(r);
-    if (r->deferred)
-        return COLLRUN_OK;
-    request_list_add(r);
-    return request_submit(r);
+    if (!r->deferred) {
+        request_list_add(r);
+        rc = request_submit(r);
+    }
+    thread_record_pass(t);
+    return rc;
 }
 
 /* The spare of the call becomes its request. */

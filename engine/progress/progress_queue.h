@@ -41,6 +41,7 @@
 
 struct backend;
 struct bounce;
+struct record_writer;
 struct collrun_ctx;
 struct collrun_group;
 struct progress_queue;
@@ -72,6 +73,17 @@ enum request_state {
  *                         WANTED --the request is finished, or the queue is free--> NONE */
 enum pq_withdrawal { PQ_WITHDRAWAL_NONE, PQ_WITHDRAWAL_WANTED, PQ_WITHDRAWAL_BEGUN };
 
+/* One operation of a request, in the record of this rank (group/thread_record.h). A receive from
+ * any rank, or with any tag, finds here where its message came from. The places of the caller get
+ * that when it has ended: the caller may use the same ones for several receives. */
+struct request_op {
+    uint32_t handle; /* of record_post; 0: none */
+    uint32_t tag;
+    int source;
+    int *source_out; /* NULL: the caller does not want to know */
+    uint32_t *tag_out;
+};
+
 struct collrun_request {
     struct collrun_group *group; /* a reference; kept until the request is freed; or NULL */
     /* Frees what a request owns that is no operation of a group (ops/group_start.c), before the
@@ -87,6 +99,8 @@ struct collrun_request {
     uint64_t number, last_number; /* of its first and last operation in the group */
     uint64_t record;              /* of its first entry in the flight recorder */
     uint32_t nrecord;             /* how many entries */
+    struct record_writer *writer; /* of a request without a group; or NULL */
+    struct request_op *posted;    /* of each; NULL: the call of its thread is recorded instead */
     bool exec_batch;              /* several collectives that the backend does not start as one */
     struct bounce *bounce; /* copies of buffers in device memory, until it is finished; or NULL */
     bool bounced;          /* it has or had such copies, or will have them */

@@ -8,6 +8,7 @@
 #include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/hostmem.h"
+#include "base/record_writer.h"
 #include "base/wire_fields.h"
 #include "core/agreement.h"
 #include "core/backend.h"
@@ -168,13 +169,25 @@ static bool engine_runs(struct engine *e, bool *background)
     return all;
 }
 
+/* The calls of threads count as known while all workloads run. Before that, threads wait for the
+ * job to begin, which no call shows; and a background workload is stopped at the end. */
+static void engine_show_calls(const struct engine *e, bool known)
+{
+    const uint32_t tap = known ? RECORD_TAP_ENGINE : RECORD_TAP_NONE;
+    struct record_head *head = e->process.writer ? e->process.record : NULL;
+    if (head && atomic_load_explicit(&head->tap, memory_order_relaxed) != tap)
+        atomic_store(&head->tap, tap);
+}
+
 static void engine_on_tick(void *ctx)
 {
     struct engine *e = ctx;
     bool background;
     forming_update(&e->groups); /* first: a wait report lists what has been sent */
-    if (engine_runs(e, &background))
-        wait_report_update(&e->wait_report, background);
+    const bool runs = engine_runs(e, &background);
+    if (runs && wait_report_update(&e->wait_report, background) && e->process.record)
+        threads_list_own(e->process.record->library, RECORD_LIBRARY);
+    engine_show_calls(e, runs && !background);
 }
 
 /* ---- a forked child ---- */
@@ -185,6 +198,7 @@ static void engine_on_fork(void *ctx)
     struct engine *e = ctx;
     group_table_abandon(&e->groups);
     e->process.record = NULL;
+    e->process.writer = NULL;
     error_attach(NULL);
     control_abandon(&e->process.control);
     crash_forget();
@@ -208,8 +222,12 @@ int engine_connect(struct engine *e, const struct engine_sockets *fds, struct en
     e->process.record = record_map(fds->record);
     error_attach(e->process.record);
     debug_start_rank(e->process.record);
-    if (e->process.record)
+    if (e->process.record) {
         close(fds->record);
+        record_calibrate(e->process.record);
+        e->process.writer =
+            record_writer_open(e->process.record, RECORD_TAP_NONE, RECORD_LEVEL_MULTIPLE);
+    }
     if (hostmem_map(&e->process.host_scopes.mem, fds->hostmem))
         fcntl(fds->hostmem, F_SETFD, FD_CLOEXEC);
     int rc = control_open(&e->process.control, fds->control, WIRE_WELCOME, &welcome, &f->diag);
@@ -301,6 +319,8 @@ int engine_form_groups(struct engine *e, struct engine_failure *f)
     int rc = memory_kinds_open_owned(&e->process, &f->diag);
     if (rc != COLLRUN_OK && !f->diag.loc.line)
         f->diag.loc = e->process.desc.hosts[e->process.host].devices_loc;
+    if (e->process.record && e->process.kinds.nowned)
+        atomic_store(&e->process.record->callbacks, 1);
     for (uint32_t i = 0; rc == COLLRUN_OK && i < e->process.desc.ngroups; i++)
         if (desc_ranks_find(&e->process.desc.groups[i].ranks, e->process.rank) >= 0 &&
             desc_group_is_used(&e->process.desc, i))

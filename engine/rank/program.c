@@ -17,6 +17,7 @@
 #include "base/hostmem.h"
 #include "core/threads.h"
 #include "group/group.h"
+#include "group/thread_record.h"
 #include "ops/request.h"
 #include "rank/engine.h"
 #include "rank/task.h"
@@ -332,6 +333,15 @@ static int program_end(struct engine *e, bool at_exit)
                                   : COLLRUN_OK;
 }
 
+/* No call follows, whether or not this one returns. */
+static void program_record_end(struct record_writer *w)
+{
+    struct record_thread *t = thread_record_enter(w);
+    if (t)
+        record_finish(w);
+    thread_record_pass(t);
+}
+
 static int program_finalize(struct collrun_ctx *ctx, bool at_exit)
 {
     int member = PROGRAM_MEMBER;
@@ -351,6 +361,7 @@ static int program_finalize(struct collrun_ctx *ctx, bool at_exit)
         atomic_store(&program.state, PROGRAM_MEMBER);
         return rc;
     }
+    program_record_end(program.engine->process.writer);
     rc = program_end(program.engine, at_exit);
     atomic_store(&program.state, PROGRAM_ENDED);
     return rc;

@@ -29,6 +29,14 @@ static int null_exec(void *group, const struct collrun_call *calls, uint32_t n)
     null_backend.calls += n;
     null_backend.longest = n > null_backend.longest ? n : null_backend.longest;
     null_backend.last = calls[n - 1];
+    if (null_backend.inside)
+        null_backend.inside();
+    for (uint32_t i = 0; i < n; i++) {
+        if (calls[i].kind == COLLRUN_RECV_ANY && calls[i].source)
+            *calls[i].source = null_backend.source;
+        if (calls[i].received_tag)
+            *calls[i].received_tag = null_backend.tag;
+    }
     return null_backend.answer;
 }
 

@@ -13,6 +13,9 @@ struct null_backend {
     unsigned longest;         /* calls of one array, at most */
     struct collrun_call last; /* the last call */
     int answer;               /* result of exec */
+    void (*inside)(void);     /* called by exec before it answers; or NULL */
+    int source;               /* of what is received from any rank, */
+    uint32_t tag;             /* and its tag, where the call asks for it */
     unsigned aborts;          /* number of group_abort calls */
 };
 extern struct null_backend null_backend;

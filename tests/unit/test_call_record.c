@@ -455,8 +455,10 @@ static void a_receive_from_any_source_learns_its_sender(void **state)
 {
     (void)state;
     struct recorded r = open_rank(0);
-    int source = 3; /* as a backend writes it */
-    uint32_t tag = 7;
+    int source = -2;
+    uint32_t tag = 0;
+    null_backend.source = 3;
+    null_backend.tag = 7;
     struct collrun_call call = COLLRUN_CALL(COLLRUN_RECV_ANY);
     struct backend *b = r.g->backends[0].backend;
     b->native[COLLRUN_RECV_ANY][COLLRUN_INT8] = b->native[COLLRUN_RECV][COLLRUN_INT8];
@@ -471,6 +473,8 @@ static void a_receive_from_any_source_learns_its_sender(void **state)
     assert_int_equal(op.kind, COLLRUN_RECV_ANY);
     assert_int_equal(op.root_or_peer, 3);
     assert_int_equal(op.tag, 7);
+    assert_int_equal(source, 3);
+    assert_int_equal(tag, 7);
     null_backend.answer = COLLRUN_ERR_NO_MEMORY;
     assert_int_equal(collrun_run(r.g, &call, 1), COLLRUN_ERR_NO_MEMORY);
     op = last_op(&r);
