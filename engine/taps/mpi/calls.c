@@ -95,6 +95,8 @@ static void calls_start(int provided)
         why = RECORD_UNOBSERVED_LIBRARY;
     else if (!tap_library_is_alone())
         why = RECORD_UNOBSERVED_TOOL;
+    else if (tap_library.abi == TAP_OPEN_MPI && tap_library_find("mpi_send_"))
+        why = RECORD_UNOBSERVED_FORTRAN; /* it calls PMPI_Send; that of MPICH calls MPI_Send */
     else if (atomic_load(&head->member))
         why = RECORD_UNOBSERVED_MEMBER;
     else if (!calls_world_is_job(head))

@@ -77,10 +77,12 @@ void *tap_library_find(const char *name)
 
 /* ---- its interface ---- */
 
-/* The address of a variable of Open MPI is the handle. */
+/* The address of a variable of Open MPI is the handle. A program may have the variable itself, by a
+ * copy relocation, and the library then uses that one. */
 static word tap_library_symbol(const char *name)
 {
-    return (uintptr_t)tap_library_find(name);
+    void *found = dlsym(RTLD_DEFAULT, name);
+    return (uintptr_t)(found ? found : tap_library_find(name));
 }
 
 static void tap_library_is_mpich(void)
