@@ -428,13 +428,15 @@ int group_make_split(struct collrun_group *parent, const struct group_split *spl
     if (rc == COLLRUN_OK) {
         parts[parent->rank] = (struct part){
             .rank = parent->rank, .color = split->color < 0 ? -1 : split->color, .key = split->key};
-        struct forming forming = {.kind = WIRE_FORMING_SPLIT,
-                                  .name = parent->id.name,
-                                  .members = &parent->id.members,
-                                  .number = split->count,
-                                  .parent = parent,
-                                  .record_id = group_split_record_id(parent, split),
-                                  .requested = split->is_requested};
+        struct forming forming = {
+            .kind = WIRE_FORMING_SPLIT,
+            .name = parent->id.name,
+            .members = &parent->id.members,
+            .number = split->count,
+            .parent = parent,
+            /* With a request, the parent may be closed by now. */
+            .record_id = split->is_requested ? 0 : group_split_record_id(parent, split),
+            .requested = split->is_requested};
         forming_begin(parent->table, &forming);
         rc = group_learn_parts(parent, split->generation, parts);
         forming_end(parent->table, &forming);
