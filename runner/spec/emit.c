@@ -72,11 +72,11 @@ static void emit_scalar(const struct node *node, FILE *out)
     bool flag;
     const bool typed =
         parse_float(node->text, &number, NULL) == 0 || parse_bool(node->text, &flag, NULL) == 0;
-    if (node->written)
+    if (node->written && strstr(node->written, "${env:"))
         emit_quoted(node->written, false, false, out);
     else if (node_is_null(node))
         fputs("null", out);
-    else if (typed && node->plain)
+    else if (typed && (node->plain || node->written)) /* what a variable made is a number */
         fputs(node->text, out); /* a string that looks like a number keeps its quotes */
     else if (typed)
         emit_quoted(node->text, false, true, out);

@@ -86,13 +86,23 @@ static const char *find_options(const char *text, struct job_request *request,
     return text;
 }
 
+static char folder[] = "/tmp/fuzz_layers.XXXXXX";
+
+static void remove_files(void)
+{
+    for (int i = 0; i < FILES; i++)
+        unlink(names[i]);
+    unlink("again.yaml");
+    rmdir(folder);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static FILE *nowhere;
-    static char folder[] = "/tmp/fuzz_layers.XXXXXX";
     if (!nowhere) {
         nowhere = fopen("/dev/null", "we");
         must(nowhere && mkdtemp(folder) && chdir(folder) == 0, "there is a folder for the files");
+        atexit(remove_files);
     }
     struct arena arena;
     struct diag_list diags;
