@@ -294,6 +294,7 @@ static void close_agent(struct agent *a)
 {
     stacks_close(a);
     audit_sender_stop(&a->audit);
+    cut_sender_stop(&a->cuts);
     trace_sender_stop(&a->trace);
     for (uint32_t i = 0; i < a->nranks; i++)
         close_rank(&a->ranks[i]);
