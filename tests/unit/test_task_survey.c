@@ -384,12 +384,11 @@ static void a_thread_that_has_run_has_more_slices(void **state)
     await((uint32_t)child, SYS_futex);
     const uint64_t end = now_ns() + LIMIT * SECOND_NS;
     const struct record_survey first = take();
-    uint64_t after;
     assert_int_equal(take().tasks[0].slices, first.tasks[0].slices);
     kill(child, SIGUSR2);
-    while ((after = take().tasks[0].slices) == first.tasks[0].slices)
+    /* Those of a thread that runs at the moment are not read. */
+    while (take().tasks[0].slices <= first.tasks[0].slices)
         assert_true(now_ns() < end);
-    assert_true(after > first.tasks[0].slices);
 }
 
 static void a_stopped_thread_may_have_been_woken(void **state)
