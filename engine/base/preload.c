@@ -116,8 +116,10 @@ static enum record_unobserved preload_judge_elf(const struct preload_file *f)
         return RECORD_UNOBSERVED_LIBC;
     if (!preload_texts(f, &texts))
         return RECORD_UNOBSERVED_PROGRAM;
-    if (preload_has(&texts, "PMPI_Init"))
-        return RECORD_UNOBSERVED_TOOL; /* it stands in front of MPI itself */
+    /* It stands in front of MPI itself, or calls behind it: what is not recorded could make a proof
+     * wrong. */
+    if (preload_has(&texts, "PMPI_"))
+        return RECORD_UNOBSERVED_TOOL;
     return preload_is_sanitizer(&texts) ? RECORD_UNOBSERVED_SANITIZER : RECORD_UNOBSERVED_NONE;
 }
 

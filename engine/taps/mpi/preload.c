@@ -14,7 +14,6 @@
 #include "taps/mpi/tap.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -174,59 +173,56 @@ EXPORT int fexecve(int fd, char *const argv[], char *const env[])
     return preload.fexecve(fd, argv, preload_environment(path, env));
 }
 
-/* The arguments of execl and its like as an array; *env: what follows their NULL. NULL: no memory.
- */
-static char **preload_list(const char *first, va_list rest, char *const **env)
+/* How many arguments execl and its like have got, up to NULL; `rest` begins behind `first`. */
+static size_t preload_count(va_list rest)
 {
     va_list again;
     size_t n = 1;
     va_copy(again, rest);
     while (va_arg(again, char *))
         n++;
-    if (env)
-        *env = va_arg(again, char *const *);
     va_end(again);
-    char **argv = calloc(n + 1, sizeof *argv);
-    if (!argv) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    return n;
+}
+
+/* Their array: argv has n + 1 places. It lies on the caller's stack, as in the C library: a child
+ * of vfork shares the heap of its parent, and a signal handler may not use it. */
+static char **preload_list(char **argv, size_t n, const char *first, va_list *rest)
+{
     argv[0] = (char *)(uintptr_t)first;
-    for (size_t i = 1; i < n; i++)
-        argv[i] = va_arg(rest, char *);
+    for (size_t i = 1; i <= n; i++)
+        argv[i] = va_arg(*rest, char *);
     return argv;
 }
+#define PRELOAD_PLACES(n) __builtin_alloca(((n) + 1) * sizeof(char *))
 
 EXPORT int execl(const char *path, const char *arg, ...)
 {
     va_list rest;
     va_start(rest, arg);
-    char **argv = preload_list(arg, rest, NULL);
+    const size_t n = preload_count(rest);
+    char **argv = preload_list(PRELOAD_PLACES(n), n, arg, &rest);
     va_end(rest);
-    const int rc = argv ? execv(path, argv) : -1;
-    free(argv);
-    return rc;
+    return execv(path, argv);
 }
 
 EXPORT int execlp(const char *file, const char *arg, ...)
 {
     va_list rest;
     va_start(rest, arg);
-    char **argv = preload_list(arg, rest, NULL);
+    const size_t n = preload_count(rest);
+    char **argv = preload_list(PRELOAD_PLACES(n), n, arg, &rest);
     va_end(rest);
-    const int rc = argv ? execvp(file, argv) : -1;
-    free(argv);
-    return rc;
+    return execvp(file, argv);
 }
 
 EXPORT int execle(const char *path, const char *arg, ...)
 {
-    char *const *env = NULL;
     va_list rest;
     va_start(rest, arg);
-    char **argv = preload_list(arg, rest, &env);
+    const size_t n = preload_count(rest);
+    char **argv = preload_list(PRELOAD_PLACES(n), n, arg, &rest);
+    char *const *env = va_arg(rest, char *const *); /* what follows NULL */
     va_end(rest);
-    const int rc = argv ? execve(path, argv, env) : -1;
-    free(argv);
-    return rc;
+    return execve(path, argv, env);
 }
