@@ -518,7 +518,12 @@ static void a_handler_counts_if_a_thread_takes_its_signal(void **state)
     start(catch_blocked_alarm);
     assert_false(catches(SIGALRM));
     end_child();
+    /* A thread that begins blocks all signals for a moment. */
+    atomic_store(&shared->tids[0], 0);
     start(catch_alarm_in_one_thread);
+    while (!atomic_load(&shared->tids[0]))
+        usleep(1000);
+    await(shared->tids[0], SYS_futex);
     assert_true(catches(SIGALRM));
 }
 
