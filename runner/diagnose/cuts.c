@@ -277,6 +277,7 @@ bool cuts_prove(const struct cuts *c, struct arena *arena, struct cuts_proof *ou
     if (!cuts || !c->ranks || !proof_solve(cuts, c->nranks, arena, &p) || !p.nblocked ||
         !proof_explain(&p, &core) || !core.n)
         return false;
+    p.places = c->places;
     *out = (struct cuts_proof){
         .shape = core.shape,
         .core = {arena_memdup(arena, core.ranks, core.n * sizeof *core.ranks), core.n},
@@ -286,6 +287,7 @@ bool cuts_prove(const struct cuts *c, struct arena *arena, struct cuts_proof *ou
     cuts_set_waits(&p, arena, out);
     cuts_set_calls(&p, arena, out);
     cuts_set_minority(&p, &core, out);
+    out->nsites = proof_core_calls(&p, &core, out->sites);
     if (arena_failed(arena))
         return false;
     qsort(out->core.items, out->core.n, sizeof(uint32_t), cuts_by_rank);

@@ -17,7 +17,8 @@
 
 struct cuts {
     uint32_t nranks;
-    struct cuts_rank *ranks; /* owned; NULL: no memory */
+    struct cuts_rank *ranks;         /* owned; NULL: no memory */
+    const struct rank_state *places; /* as in struct proof */
 };
 
 struct cuts_rank {
@@ -63,8 +64,10 @@ struct cuts_proof {
     struct graph waits;  /* of all ranks with a thread in the proof */
     const struct cuts_call *calls;
     uint32_t ncalls;
-    bool engine; /* of one of these ranks, the engine writes the record */
-    bool ended;  /* some rank of the job has ended, which may let a library return an error */
+    bool engine;                           /* of one of these ranks, the engine writes the record */
+    struct stacks_call sites[PROOF_CALLS]; /* of the calls that the text names */
+    uint32_t nsites;
+    bool ended; /* some rank of the job has ended, which may let a library return an error */
 };
 
 /* False: they prove nothing. What `out` points to is in the arena. */

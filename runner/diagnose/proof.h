@@ -30,6 +30,9 @@
 
 #include "base/diag.h"
 #include "base/record_cut.h"
+#include "diagnose/stacks.h"
+
+struct rank_state;
 
 /* A call with a shorter time-out ends by an error as soon as a proof would be found. */
 #define PROOF_MIN_TIMEOUT_NS UINT64_C(3000000000)
@@ -72,6 +75,7 @@ struct proof_rank {
 
 struct proof {
     struct arena *arena;
+    const struct rank_state *places; /* by rank, whose STACKS the text takes; NULL: no places */
     uint32_t nranks, nthreads, nitems, nnodes, nlinks;
     struct proof_rank *ranks;
     struct proof_thread *threads;
@@ -94,6 +98,8 @@ bool proof_has(const struct proof *p, uint32_t rank, uint32_t tid);
  * A cycle of ranks that wait for each other, a small set of them where operations can be completed
  * by several ranks, or a rank that has ended. The others wait for these, directly or not. */
 
+enum { PROOF_CALLS = 6 }; /* in one text */
+
 enum proof_shape {
     PROOF_CYCLE,  /* each rank waits for the next one, and the last one for the first */
     PROOF_SET,    /* each rank waits for ranks of the set alone */
@@ -114,5 +120,8 @@ bool proof_explain(const struct proof *p, struct proof_core *out);
 /* "rank 0 waits in barrier world#3 for rank 1; ranks 1-3 wait in ... for rank 0; 12 more ranks wait
  * behind them": appends to the text of the error. */
 void proof_core_text(const struct proof *p, const struct proof_core *core, struct diag *d);
+/* The calls of MPI that the text names, at most PROOF_CALLS. Returns how many have an address. */
+uint32_t proof_core_calls(const struct proof *p, const struct proof_core *core,
+                          struct stacks_call calls[PROOF_CALLS]);
 
 #endif

@@ -18,12 +18,13 @@
 #include "base/mpi_names.h"
 #include "base/names.h"
 #include "base/parse.h"
+#include "diagnose/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CORE_STARTS = 64, CORE_RANKS_IN_TEXT = 6 };
+enum { CORE_STARTS = 64 };
 #define CORE_NONE UINT32_MAX
 
 /* Vertices are the ranks, then the nodes. */
@@ -520,6 +521,38 @@ static bool core_waits_alike(const struct proof *p, uint32_t a, uint32_t b)
            p->ranks[a].cut->groups[x->op->group].id == p->ranks[b].cut->groups[y->op->group].id;
 }
 
+/* The ranks from the i-th on that share a part of the text; the index behind them. */
+static uint32_t core_part_end(const struct proof *p, const struct proof_core *core, uint32_t i)
+{
+    uint32_t end = i + 1;
+    while (core->shape != PROOF_CYCLE && end < core->n && core->ranks[end] > core->ranks[end - 1] &&
+           core_waits_alike(p, core->ranks[i], core->ranks[end]))
+        end++;
+    return end;
+}
+
+/* " at exchange (halo.c:88)", of a call of MPI; "": not known. */
+static void core_place_text(const struct proof *p, uint32_t rank, char *out, size_t size)
+{
+    const uint64_t site = core_item(p, rank)->op->site;
+    const char *place = p->places && site ? stacks_site(&p->places[rank].stacks, site) : NULL;
+    snprintf(out, size, "%s%s", place ? " at " : "", place ? place : "");
+}
+
+uint32_t proof_core_calls(const struct proof *p, const struct proof_core *core,
+                          struct stacks_call calls[PROOF_CALLS])
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0, parts = 0; i < core->n && parts < PROOF_CALLS; parts++) {
+        const uint32_t rank = core->ranks[i];
+        const struct record_cut_op *op = core_item(p, rank)->op;
+        if (op->site && p->ranks[rank].cut->tap == RECORD_TAP_MPI)
+            calls[n++] = (struct stacks_call){rank, op->site};
+        i = core_part_end(p, core, i);
+    }
+    return n;
+}
+
 static void core_append(struct diag *d, const char *text)
 {
     const size_t len = strlen(d->text);
@@ -529,21 +562,18 @@ static void core_append(struct diag *d, const char *text)
 /* Ranks that wait in the same for the same share a part of the text. */
 void proof_core_text(const struct proof *p, const struct proof_core *core, struct diag *d)
 {
-    char call[256], needs[192], list[128], line[768];
+    char call[256], place[256], needs[192], list[128], line[1024];
     uint32_t parts = 0, shown = 0;
-    for (uint32_t i = 0; i < core->n && parts < CORE_RANKS_IN_TEXT; i = shown, parts++) {
+    for (uint32_t i = 0; i < core->n && parts < PROOF_CALLS; i = shown, parts++) {
         const uint32_t rank = core->ranks[i];
-        shown = i + 1;
-        while (core->shape != PROOF_CYCLE && shown < core->n &&
-               core->ranks[shown] > core->ranks[shown - 1] &&
-               core_waits_alike(p, rank, core->ranks[shown]))
-            shown++;
+        shown = core_part_end(p, core, i);
         const bool several = shown - i > 1;
         core_call_text(p->ranks[rank].cut, core_item(p, rank)->op, call, sizeof call);
+        core_place_text(p, rank, place, sizeof place);
         core_needs_text(p, core, i, !several, needs, sizeof needs);
         rank_list_format(list, sizeof list, &core->ranks[i], shown - i);
-        snprintf(line, sizeof line, "%srank%s %s wait%s in %s for %s", i ? "; " : "",
-                 several ? "s" : "", list, several ? "" : "s", call, needs);
+        snprintf(line, sizeof line, "%srank%s %s wait%s in %s%s for %s", i ? "; " : "",
+                 several ? "s" : "", list, several ? "" : "s", call, place, needs);
         core_append(d, line);
     }
     const uint32_t more = core->n - shown + core->behind;

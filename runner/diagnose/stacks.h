@@ -20,6 +20,11 @@ struct stacks_site {
     const char *place; /* "train (late.c:13)" */
 };
 
+struct stacks_call { /* a call whose place is asked for */
+    uint32_t rank;
+    uint64_t site; /* its return address in that rank */
+};
+
 struct rank_stacks {
     struct arena arena; /* owns all that follows */
     bool received;

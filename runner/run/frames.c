@@ -449,6 +449,7 @@ static void frames_on_stacks(struct frames *s, const struct wire_frame *f)
         frames_malformed(s, f);
     stall_monitor_on_stacks(s->stalls);
     last_look_on_stacks(s->look);
+    call_places_on_stacks(s->call_places);
 }
 
 static void frames_on_network(struct frames *s, const struct wire_frame *f)

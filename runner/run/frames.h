@@ -38,6 +38,7 @@ struct frames {
     struct command_limits *limits;
     struct stdin_feed *stdin_feed;
     struct last_look *look;
+    struct call_places *call_places;
     struct loop_timer rendezvous_timer; /* the next deadline of the store */
     struct loop_timer deadlock_timer;   /* wait reports have arrived: judge them */
     struct loop_timer mismatch_timer;   /* the next look at the calls of members */

@@ -98,14 +98,27 @@ static void proof_watch_complete(struct proof_watch *w)
     w->proof = now;
 }
 
-/* The proof stays for the verdict. */
+/* The same proof, as no cuts were taken since, with the places of its calls. */
+static void proof_watch_on_places(void *ctx)
+{
+    struct proof_watch *w = ctx;
+    w->cuts.places = w->run->ranks;
+    proof_watch_complete(w);
+    w->stop->job_failure.diag = w->proof.diag;
+    stop_begin(w->stop, COLLRUN_ERR_ABORTED, WIRE_HOST, w->proof.diag.text);
+}
+
+/* The proof stays for the verdict, also if the job stops for another reason before the places have
+ * arrived. */
 static void proof_watch_end_job(struct proof_watch *w)
 {
     if (w->stop->job_failure.class != CAUSE_NONE)
         return;
     proof_watch_complete(w);
+    w->off = true;
     w->stop->job_failure.proof = &w->proof;
-    stop_on_job_failure(w->stop, CAUSE_DEADLOCK, EXIT_TIMEOUT, &w->proof.diag);
+    stop_note_job_failure(w->stop, CAUSE_DEADLOCK, EXIT_TIMEOUT, &w->proof.diag);
+    call_places_ask(w->call_places, w->proof.sites, w->proof.nsites, proof_watch_on_places, w);
 }
 
 /* The ranks send wait reports, too, and those have not proven it in a second. */

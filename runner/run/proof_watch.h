@@ -5,7 +5,7 @@
  *  - A cut arrives in which a thread waits: a moment later, as ranks of one deadlock block at
  * nearly the same time, the cuts are judged; at most a tenth of the time is spent on that.
  *  - They prove something: the agents look again 100 ms later (LOOK). If no thread of the proof has
- *    returned, the job ends.
+ *    returned, the job ends, once the places of its calls are known (run/call_places.h).
  *  - One has returned: the proof was wrong. result.json says so ("internal"), and cuts prove
  * nothing more in this attempt.
  *
@@ -16,11 +16,13 @@
 #define RUNNER_RUN_PROOF_WATCH_H
 
 #include "diagnose/cuts.h"
+#include "run/call_places.h"
 #include "run/stop.h"
 
 struct proof_watch {
     struct run_state *run;
     struct stop *stop;
+    struct call_places *call_places;
     struct cuts cuts;
     struct loop_timer timer; /* judge the cuts, or, with a proof, look again */
     uint64_t pause_ns;
@@ -30,11 +32,11 @@ struct proof_watch {
     struct cuts_proof proof; /* in `arena` */
     struct arena arena;
     uint64_t look; /* the number of the last LOOK */
-    bool off;      /* a proof was wrong */
+    bool off;      /* a proof was wrong, or ends the job */
     bool compared; /* beside wait reports */
 };
 
-/* The first two members are set. */
+/* The first three members are set. */
 void proof_watch_start(struct proof_watch *w);
 void proof_watch_fini(struct proof_watch *w); /* safe on a zeroed one */
 /* WIRE_SNAPSHOT. False: malformed. */

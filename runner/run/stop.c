@@ -93,8 +93,8 @@ void stop_begin(struct stop *s, int status, uint32_t culprit, const char *text)
     s->on_begin(s->ctx);
 }
 
-void stop_on_job_failure(struct stop *s, enum cause_class class, int exit_code,
-                         const struct diag *d)
+void stop_note_job_failure(struct stop *s, enum cause_class class, int exit_code,
+                           const struct diag *d)
 {
     debug_log(DEBUG_STOP, "failure of the job, class %s, exit code %d%s: %s",
               cause_class_name(class), exit_code,
@@ -110,6 +110,12 @@ void stop_on_job_failure(struct stop *s, enum cause_class class, int exit_code,
                                                              .value = cause_class_name(class),
                                                              .text = d->text});
     }
+}
+
+void stop_on_job_failure(struct stop *s, enum cause_class class, int exit_code,
+                         const struct diag *d)
+{
+    stop_note_job_failure(s, class, exit_code, d);
     stop_begin(s, COLLRUN_ERR_ABORTED, WIRE_HOST, d->text);
 }
 

@@ -44,6 +44,9 @@ void stop_begin(struct stop *s, int status, uint32_t culprit, const char *text);
  * such failure is kept. Starts the escalation. */
 void stop_on_job_failure(struct stop *s, enum cause_class class, int exit_code,
                          const struct diag *d);
+/* The same, but the job goes on: stop_begin follows soon. */
+void stop_note_job_failure(struct stop *s, enum cause_class class, int exit_code,
+                           const struct diag *d);
 /* SIGINT, SIGTERM, SIGHUP or another signal arrived that asks collrun to end. */
 void stop_on_interrupt(struct stop *s, const struct signalfd_siginfo *info);
 

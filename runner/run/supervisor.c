@@ -46,6 +46,7 @@ static void supervisor_on_stop(void *ctx)
     stdin_feed_stop(&s->stdin_feed);
     bring_up_cancel(&s->bring_up);
     last_look_cancel(&s->look);
+    call_places_cancel(&s->call_places);
 }
 
 static void supervisor_send_store(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
@@ -212,7 +213,9 @@ static void supervisor_wire_up_watches(struct supervisor *s)
                                                 .console = s->console,
                                                 .stalls = &s->stalls};
     s->audit_watch = (struct audit_watch){.run = run, .stop = &s->stop, .bring_up = &s->bring_up};
-    s->proof_watch = (struct proof_watch){.run = run, .stop = &s->stop};
+    s->call_places = (struct call_places){.run = run};
+    s->proof_watch =
+        (struct proof_watch){.run = run, .stop = &s->stop, .call_places = &s->call_places};
     s->top = (struct top_server){
         .run = run, .live = &s->live, .stalls = &s->stalls, .audit = &s->audit_watch.audit};
 }
@@ -250,7 +253,8 @@ static void supervisor_wire_up(struct supervisor *s)
                                 .commands = &s->commands,
                                 .limits = &s->limits,
                                 .stdin_feed = &s->stdin_feed,
-                                .look = &s->look};
+                                .look = &s->look,
+                                .call_places = &s->call_places};
     s->stdin_feed = (struct stdin_feed){.run = run, .console = s->console};
     s->commands = (struct command_watch){.run = run,
                                          .stop = &s->stop,

@@ -31,6 +31,7 @@ struct supervisor {
     struct stop stop;
     struct stall_monitor stalls;
     struct last_look look;
+    struct call_places call_places;
     struct status_request status_request;
     struct audit_watch audit_watch;
     struct proof_watch proof_watch;

@@ -37,10 +37,10 @@ enum { TEXT_LEN = 1280, SITES_MAX = 64 };
 static bool main_is_runtime(const char *object)
 {
     static const char *const names[] = {
-        "libcollrun.so", "collrun-engine",   "libc.so.",   "libc-2",
-        "libm.so.",      "libpthread",       "ld-",        "ld.so",
-        "libstdc++.so.", "libgcc_s.so.",     "libasan.so", "libtsan.so",
-        "libubsan.so",   "_collrun.abi3.so", "[vdso"};
+        "libcollrun.so", "libcollrun_mpi.so", "collrun-engine",   "libc.so.",
+        "libc-2",        "libm.so.",          "libpthread",       "ld-",
+        "ld.so",         "libstdc++.so.",     "libgcc_s.so.",     "libasan.so",
+        "libtsan.so",    "libubsan.so",       "_collrun.abi3.so", "[vdso"};
     const char *slash = object ? strrchr(object, '/') : NULL;
     const char *name = slash ? slash + 1 : object ? object : "";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
