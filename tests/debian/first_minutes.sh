@@ -100,6 +100,10 @@ readme_command() {
     case $1 in
     "apt-get install git make") command -v git make ;;
     "collrun job.yaml") prints 0 'hello from rank 3 of 4' -- collrun hello.yaml ;;
+    "collrun -n 8 -- python3 train.py")
+        echo 'import os; print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])' >train.py
+        prints 0 '^\[0\] rank 0 of 8$' '^\[7\] rank 7 of 8$' -- collrun -n 8 -- python3 train.py
+        ;;
     "collrun check") prints 0 -- collrun check groups.yaml ;;
     "collrun plan") prints 0 '^train +' '^node/' -- collrun plan groups.yaml ;;
     "collrun doctor") prints 0 -- collrun doctor groups.yaml ;;
