@@ -91,11 +91,17 @@ static enum cause_class cause_class_of_failure(const struct rank_state *r)
     return code > 0 && r->subject == WIRE_SUBJECT_WORKLOAD ? CAUSE_EXIT : CAUSE_ERROR;
 }
 
+bool cause_is_mpi_abort(const struct rank_state *r)
+{
+    return r->command && r->part == PART_OUTSIDE && r->failed && r->failure.code > 0 &&
+           r->failed_phase == WIRE_PHASE_RUN && r->subject == WIRE_SUBJECT_RANK;
+}
+
 /* A command that has failed, such as in MPI_Abort, may wait until it is killed, as may a rank that
- * has left its part: the failure is its end. */
+ * has left its part: the failure is its end. MPI_Abort may also crash, as that of MPICH 5 does. */
 static bool cause_is_signal(const struct rank_state *r)
 {
-    return r->end == RANK_EXITED && WIFSIGNALED(r->status) &&
+    return r->end == RANK_EXITED && WIFSIGNALED(r->status) && !cause_is_mpi_abort(r) &&
            !((r->command || r->detached) && r->failed &&
              (WTERMSIG(r->status) == SIGTERM || WTERMSIG(r->status) == SIGKILL));
 }
@@ -389,7 +395,9 @@ void cause_set_text(const struct desc *desc, const struct rank_state *states,
     }
     /* A program without its own message in the report, such as sys.exit("no data"). */
     const bool silent = !r->failed || (r->failure.code > 0 && r->subject == WIRE_SUBJECT_WORKLOAD);
-    if (r->last_words[0] && silent && WIFEXITED(r->status)) {
+    /* Beside the text of the failure, "application called MPI_Abort(...)" says nothing new. */
+    const bool aborted = cause_is_mpi_abort(r) && !strstr(r->last_words, "MPI_Abort(");
+    if (r->last_words[0] && ((silent && WIFEXITED(r->status)) || aborted)) {
         const size_t len = strlen(d->text);
         snprintf(d->text + len, sizeof d->text - len, "; it wrote last: %s", r->last_words);
     }

@@ -38,6 +38,8 @@ enum cause_class cause_of(const struct rank_state *rank);
 /* The class without regard to when the rank ended. CAUSE_PEER or CAUSE_STOPPED if a call of the
  * rank had failed because of another rank or of ABORT before. */
 enum cause_class cause_alone(const struct rank_state *rank);
+/* A program of MPI has called MPI_Abort. However it ends after that, the call is the cause. */
+bool cause_is_mpi_abort(const struct rank_state *rank);
 /* Both ranks ended in the same way: by the same signal, with the same exit code or error. */
 bool cause_is_alike(const struct rank_state *a, const struct rank_state *b);
 /* The end of the rank counts as its failed call does (rank_state.why): MISMATCH or TIMEOUT. */

@@ -412,8 +412,9 @@ static void frames_on_exited(struct frames *s, const struct wire_frame *f)
     state->disturbed = exited.disturbed;
     if (!state->failed) /* else FAILED has it */
         rank_set_why(state, &exited.why);
-    if (state->command && WIFEXITED(state->status) &&
-        (WEXITSTATUS(state->status) == 1 || WEXITSTATUS(state->status) == 2))
+    if (cause_is_mpi_abort(state) ||
+        (state->command && WIFEXITED(state->status) &&
+         (WEXITSTATUS(state->status) == 1 || WEXITSTATUS(state->status) == 2)))
         output_stderr_last(s->output, f->rank, state->last_words, sizeof state->last_words);
     if (++s->run->nexited == s->run->desc->nranks)
         output_flush_lines(s->output);

@@ -104,6 +104,24 @@ if [ -x "$peers/mpich/bin/mpicc" ] && build new "$peers/mpich/bin/mpicc"; then
     LIBRARIES=$peers/mpich/lib right "the newest MPICH" 5 ./new.right
     like "the newest MPICH: its name" "$(field ranks.0.observed.library)" '^MPICH [5-9]\.'
     LIBRARIES=$peers/mpich/lib mistake ./new.wrong kind kind 4 'rank 2 calls MPI_Reduce'
+    # Its MPI_Abort crashes after it has said why.
+    "$peers/mpich/bin/mpicc" -w -x c - -o tag <<'EOF'
+#include <mpi.h>
+int main(int argc, char **argv)
+{
+    int rank, x = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 1)
+        MPI_Send(&x, 1, MPI_INT, 0, -5, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return MPI_Finalize();
+}
+EOF
+    LIBRARIES=$peers/mpich/lib mpi 3 ./tag
+    is "an invalid tag: class, culprits" "$(field verdict.class) $(field verdict.culprits)" "error [1]"
+    like "an invalid tag: why" "$(err)" 'MPI_Abort with exit code [0-9]+; it wrote last: .*Invalid tag, value is -5$'
+    is "an invalid tag: the exit code" "$code" "$(($(sed -n 's/.*MPI_Abort with exit code \([0-9]*\);.*/\1/p' err) & 255))"
     [ ! -d "$peers/impi-devel/lib" ] || LIBRARIES=$peers/impi-devel/lib right "Intel MPI" 4 ./new.right
     if [ -x "$peers/mpich/bin/mpicc_abi" ] && build standard "$peers/mpich/bin/mpicc_abi"; then
         LIBRARIES=$peers/mpich/lib right "the standard interface" 4 ./standard.right

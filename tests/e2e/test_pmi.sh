@@ -44,6 +44,15 @@ ask "cmd=init pmi_version=1 pmi_subversion=1"
 ask cmd=barrier_in
 sleep 300
 EOF
+cat >abort_crash.sh <<'EOF'
+#!/bin/sh
+. ./ask.sh
+ask "cmd=init pmi_version=1 pmi_subversion=1"
+[ "$PMI_RANK" = 1 ] || exec sleep 300
+echo "cmd=abort exitcode=5" >&6
+echo "Invalid tag" >&2
+kill -SEGV $$
+EOF
 cat >leave.sh <<'EOF'
 #!/bin/sh
 . ./ask.sh
@@ -68,6 +77,10 @@ programs abort 3 "[./abort.sh]"
 run abort.yaml
 ends "abort: its exit code" 5
 like "the rank is named" "$(err)" 'rank 1 .*"abort.sh": MPI_Abort with exit code 5$'
+programs abort 3 "[./abort_crash.sh]"
+run abort.yaml
+ends "abort, which crashes after it: its exit code" 5
+like "abort, which crashes after it: the cause" "$(err)" 'rank 1 .*"abort_crash.sh": MPI_Abort with exit code 5; it wrote last: Invalid tag$'
 programs leave 3 "[./leave.sh]"
 run leave.yaml
 ends "a barrier without a rank that has exited fails; that rank is the cause" 1
