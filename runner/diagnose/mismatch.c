@@ -107,6 +107,32 @@ static const char *mismatch_call_text(const struct rank_state *r, const struct a
     return arena_strdup(arena, text);
 }
 
+/* The address at which a rank has called the operation of MPI; 0: not known. */
+static uint64_t mismatch_site(const struct rank_state *r, const char *group, uint64_t number)
+{
+    struct record_view_op op;
+    struct record_view_group g;
+    if (!r->record_bytes)
+        return 0;
+    for (uint64_t i = record_view_end(&r->record); i-- > record_view_first(&r->record);) {
+        if (record_view_op(&r->record, i, &op) && op.is_current && op.function &&
+            op.number == number && record_view_group(&r->record, op.slot, &g) && !g.messages &&
+            strcmp(g.name, group) == 0)
+            return op.site;
+    }
+    return 0;
+}
+
+/* One place stands for all ranks that have made the call. */
+static void mismatch_set_site(const struct evidence *e, const struct align_difference *d,
+                              struct verdict_call *call)
+{
+    for (uint32_t i = 0; i < call->ranks.n && !call->site; i++) {
+        call->rank = call->ranks.items[i];
+        call->site = mismatch_site(&e->ranks[call->rank], d->group, d->number);
+    }
+}
+
 /* Sets v->calls. */
 static void mismatch_list_calls(const struct evidence *e, const struct align_difference *d,
                                 struct arena *arena, struct verdict *v)
@@ -117,12 +143,13 @@ static void mismatch_list_calls(const struct evidence *e, const struct align_dif
             continue;
         struct verdict_call *call = &calls[v->ncalls];
         *call = (struct verdict_call){
-            blame_new_list(e, arena),
-            mismatch_call_text(&e->ranks[d->ranks.items[i]], &d->calls[i], arena)};
+            .ranks = blame_new_list(e, arena),
+            .call = mismatch_call_text(&e->ranks[d->ranks.items[i]], &d->calls[i], arena)};
         for (uint32_t k = i; k < d->ranks.n; k++) {
             if (d->class_of[k] == i)
                 call->ranks.items[call->ranks.n++] = d->ranks.items[k];
         }
+        mismatch_set_site(e, d, call);
         v->ncalls++;
     }
     v->calls = calls;
@@ -138,12 +165,14 @@ static void mismatch_list_counts(const struct evidence *e, const struct align_di
     const char *call = mismatch_call_text(&e->ranks[c->sender], &d->calls[0], arena);
     ranks[0] = c->sender;
     ranks[1] = c->receiver;
-    calls[0] = (struct verdict_call){{&ranks[0], 1},
-                                     arena_printf(arena, "%s: %llu elements to rank %u", call,
-                                                  (unsigned long long)c->sent, c->receiver)};
-    calls[1] = (struct verdict_call){{&ranks[1], 1},
-                                     arena_printf(arena, "%s: %llu elements from rank %u", call,
-                                                  (unsigned long long)c->expected, c->sender)};
+    calls[0] =
+        (struct verdict_call){.ranks = {&ranks[0], 1},
+                              .call = arena_printf(arena, "%s: %llu elements to rank %u", call,
+                                                   (unsigned long long)c->sent, c->receiver)};
+    calls[1] =
+        (struct verdict_call){.ranks = {&ranks[1], 1},
+                              .call = arena_printf(arena, "%s: %llu elements from rank %u", call,
+                                                   (unsigned long long)c->expected, c->sender)};
     v->calls = calls;
     v->ncalls = 2;
 }
@@ -164,14 +193,16 @@ static void mismatch_begin_text(const struct evidence *e, struct verdict *v)
 }
 
 /* "ranks 0 and 2-3 call allreduce(3 x int64, sum), rank 1 calls barrier()" */
-static void mismatch_add_calls(const struct verdict *v, struct diag *d)
+static void mismatch_add_calls(const struct evidence *e, const struct verdict *v, struct diag *d)
 {
     for (uint32_t i = 0; i < v->ncalls; i++) {
-        char ranks[200], line[400];
+        char ranks[200], line[640];
         const struct verdict_call *c = &v->calls[i];
-        snprintf(line, sizeof line, "%s%s call%s %s", i ? ", " : "",
+        const struct stacks_site *site = &e->ranks[c->rank].place;
+        const bool placed = c->site && site->address == c->site;
+        snprintf(line, sizeof line, "%s%s call%s %s%s%s", i ? ", " : "",
                  blame_ranks_text(&c->ranks, ranks, sizeof ranks), c->ranks.n == 1 ? "s" : "",
-                 c->call);
+                 c->call, placed ? " at " : "", placed ? site->place : "");
         blame_append(d, line);
     }
 }
@@ -238,7 +269,7 @@ static void mismatch_difference(const struct evidence *e, const struct align_dif
         mismatch_add_counts(d, &v->diag);
     } else {
         mismatch_list_calls(e, d, arena, v);
-        mismatch_add_calls(v, &v->diag);
+        mismatch_add_calls(e, v, &v->diag);
     }
     mismatch_end_text(d, v);
 }
@@ -273,8 +304,8 @@ static void mismatch_read_text(const struct evidence *e, const char *text, struc
         if (strncmp(at, " calls ", 7) == 0) {
             at += 7;
             calls[v->ncalls++] = (struct verdict_call){
-                {&ranks[n], 1},
-                arena_strndup(arena, at, next ? (size_t)(next - at) : strcspn(at, ";"))};
+                .ranks = {&ranks[n], 1},
+                .call = arena_strndup(arena, at, next ? (size_t)(next - at) : strcspn(at, ";"))};
         }
         n++;
         at = strstr(at, "rank ");
@@ -331,7 +362,7 @@ void mismatch_blame_extra(const struct evidence *e, const struct desc_ranks *end
     v->rank = v->culprits.items[0];
     mismatch_set_extra(e, arena, v);
     mismatch_begin_text(e, v);
-    mismatch_add_calls(v, &v->diag);
+    mismatch_add_calls(e, v, &v->diag);
     snprintf(line, sizeof line, "%s%s %s ended without it", v->ncalls ? ", " : "",
              blame_ranks_text(ended, ranks, sizeof ranks), ended->n == 1 ? "has" : "have");
     blame_append(&v->diag, line);
@@ -411,7 +442,7 @@ static void mismatch_blame_destroyed(const struct evidence *e, const struct reco
              blame_ranks_text(&d->closers, ranks, sizeof ranks), d->closers.n == 1 ? "has" : "have",
              g->name, g->name, (unsigned long long)g->started);
     blame_append(&v->diag, line);
-    mismatch_add_calls(v, &v->diag);
+    mismatch_add_calls(e, v, &v->diag);
     if (!v->ncalls) {
         snprintf(line, sizeof line, "%s %s gone on",
                  blame_ranks_text(&d->callers, ranks, sizeof ranks),
@@ -567,7 +598,7 @@ static void mismatch_blame_forming(const struct evidence *e, uint32_t rank,
             k++;
         if (k == v->ncalls) {
             of[v->ncalls++] = j;
-            calls[k] = (struct verdict_call){blame_new_list(e, arena), j.text};
+            calls[k] = (struct verdict_call){.ranks = blame_new_list(e, arena), .call = j.text};
             v->field = k == 1 ? mismatch_joining_field(&of[0], &j) : v->field;
         }
         if (calls[k].ranks.items)
@@ -617,7 +648,7 @@ static void mismatch_report_forming(const struct evidence *e, struct verdict *v)
         blame_append(&v->diag, line);
     }
     blame_append(&v->diag, "members disagree about a new group: ");
-    mismatch_add_calls(v, &v->diag);
+    mismatch_add_calls(e, v, &v->diag);
     v->diag.hint[0] = '\0';
     diag_hint(&v->diag, strcmp(v->field, "kind") == 0
                             ? "all members of a group must call its collectives and split it in "

@@ -121,7 +121,7 @@ bool stacks_is_engine(const struct stacks_thread *t)
     return strncmp(t->name, "collrun/", 8) == 0;
 }
 
-static bool stacks_has_line(const char *frame)
+bool stacks_has_line(const char *frame)
 {
     const char *paren = strrchr(frame, '('), *colon = strrchr(frame, ':');
     return paren && colon > paren;

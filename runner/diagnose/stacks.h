@@ -51,6 +51,8 @@ bool stacks_is_engine(const struct stacks_thread *t);
 bool stacks_is_shown(const struct rank_stacks *s, uint32_t thread, bool program);
 /* The innermost frame with file and line, such as "load_batch (data.c:88)"; NULL: none. */
 const char *stacks_place(const struct stacks_thread *t);
+/* True if the frame has file and line. */
+bool stacks_has_line(const char *frame);
 /* The place of a call with file and line, by its return address; NULL: not known. */
 const char *stacks_site(const struct rank_stacks *s, uint64_t address);
 /* "asleep in read(3) of /data/x", "running (99 % CPU)", "stopped by a signal". */

@@ -10,6 +10,8 @@
 struct verdict_call { /* a call, and the ranks that made it */
     struct desc_ranks ranks;
     const char *call; /* "allreduce(8 x float32, sum)" */
+    uint32_t rank;    /* one of them, whose record has the address of its call of MPI: */
+    uint64_t site;    /* 0: none has */
 };
 
 struct verdict_doing { /* what a rank was doing when a time limit passed */

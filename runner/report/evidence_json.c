@@ -104,6 +104,10 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
     json_object_set_new(o, "memory", json_string(r->memory));
     json_object_set_new(o, "last_words", json_value_text(r->last_words));
     json_object_set_new(o, "max_rss", json_integer((json_int_t)r->max_rss));
+    if (r->place.address)
+        json_object_set_new(o, "place",
+                            json_pack("{s:I, s:o}", "address", (json_int_t)r->place.address, "text",
+                                      json_value_text(r->place.place)));
     if (r->failed)
         json_object_set_new(o, "failed", evidence_failed(r));
     if (r->status_frame.len)
@@ -221,6 +225,12 @@ static uint64_t evidence_number(const json_t *o, const char *key, uint64_t most)
 {
     json_int_t n = json_integer_value(json_object_get(o, key));
     return n > 0 && (uint64_t)n <= most ? (uint64_t)n : 0;
+}
+
+static void evidence_read_place(const json_t *o, struct rank_state *r, struct arena *arena)
+{
+    r->place = (struct stacks_site){evidence_number(o, "address", UINT64_MAX),
+                                    evidence_text(o, "text", arena)};
 }
 
 static struct desc_ranks evidence_ranks(const json_t *list, struct evidence_files *f)
@@ -387,6 +397,8 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     r->max_rss = evidence_number(o, "max_rss", UINT64_MAX);
     if (json_object_get(o, "failed"))
         evidence_read_failed(json_object_get(o, "failed"), r, &f->arena);
+    if (json_object_get(o, "place"))
+        evidence_read_place(json_object_get(o, "place"), r, &f->arena);
     if (json_object_get(o, "why"))
         evidence_read_why(json_object_get(o, "why"), r, &f->arena);
     const unsigned char *bytes = evidence_bytes(json_object_get(o, "status"), &f->arena, &len);

@@ -2,6 +2,17 @@
 #include "run/call_places.h"
 
 #include "base/debug.h"
+#include "base/exit_codes.h"
+#include "base/quote.h"
+#include "prefix.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void call_places_end(struct call_places *p)
 {
@@ -58,4 +69,134 @@ void call_places_cancel(struct call_places *p)
     if (p->nasked)
         loop_timer_clear(p->run->loop, &p->timer);
     p->nasked = 0;
+}
+
+/* ---- after the end of the ranks ---- */
+
+/* A rank of this machine, and a whole path. */
+static bool call_places_file(const struct run_state *run, const struct verdict_call *c, char *path,
+                             uint64_t *offset)
+{
+    const struct rank_state *r = &run->ranks[c->rank];
+    const uint32_t host = run->desc->ranks[c->rank].host;
+    return c->site && r->record_bytes && host < run->job->hosts.n &&
+           run->job->hosts.nodes[host].transport.kind.v == JOB_TRANSPORT_LOCAL &&
+           record_view_module(&r->record, c->site - 1, path, offset) && path[0] == '/';
+}
+
+/* The input of collrun-stack --resolve, which repeats a line that is no address: "--" ends what it
+ * says about a call. False: there is no address. */
+static bool call_places_input(const struct run_state *run, const struct verdict *v, struct buf *b)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < v->ncalls && i < CALL_PLACES_MAX; i++) {
+        char path[RECORD_VIEW_PATH], line[RECORD_VIEW_PATH + 32];
+        uint64_t offset;
+        const bool found = call_places_file(run, &v->calls[i], path, &offset);
+        const int n =
+            found ? snprintf(line, sizeof line, "%llx %s\n--\n", (unsigned long long)offset, path)
+                  : snprintf(line, sizeof line, "--\n");
+        buf_put(b, line, (size_t)n);
+        any = any || found;
+    }
+    return any;
+}
+
+_Noreturn static void call_places_child(const char *program, int in, int out)
+{
+    const char *argv[] = {"collrun-stack", "--resolve", NULL};
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    int null = open("/dev/null", O_WRONLY);
+    if (null >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(null, 2) == 2)
+        execv(program, (char **)(uintptr_t)argv);
+    _exit(EXIT_EXEC);
+}
+
+/* Reads until the end of file, or until the time has passed. */
+static void call_places_read(int fd, struct buf *b)
+{
+    const uint64_t end_ns = now_ns() + CALL_PLACES_NS;
+    for (uint64_t now = now_ns(); now < end_ns; now = now_ns()) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (poll(&p, 1, (int)((end_ns - now) / 1000000) + 1) <= 0)
+            continue;
+        char *room = buf_reserve(b, 4096);
+        ssize_t n = room ? read(fd, room, 4096) : 0;
+        if (n <= 0)
+            return;
+        buf_commit(b, (size_t)n);
+    }
+}
+
+static void call_places_run(const char *program, const struct buf *in, struct buf *out)
+{
+    int to[2], from[2];
+    if (pipe2(to, O_CLOEXEC) < 0)
+        return;
+    if (pipe2(from, O_CLOEXEC) < 0) {
+        close(to[0]);
+        close(to[1]);
+        return;
+    }
+    const pid_t pid = fork();
+    if (pid == 0)
+        call_places_child(program, to[0], from[1]);
+    close(to[0]);
+    close(from[1]);
+    /* The input is shorter than what a pipe holds, so this does not wait. */
+    const ssize_t wrote = pid > 0 ? write(to[1], in->data, buf_pending(in)) : -1;
+    close(to[1]);
+    if (wrote > 0)
+        call_places_read(from[0], out);
+    close(from[0]);
+    if (pid > 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+}
+
+/* Lines "  #0 FUNCTION (FILE:LINE)"; the first one of a call that has a line is its place. */
+static bool call_places_take(struct run_state *run, const struct verdict *v, char *text)
+{
+    uint32_t call = 0;
+    bool any = false;
+    for (char *line = text, *next; line && call < v->ncalls && call < CALL_PLACES_MAX;
+         line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        struct stacks_site *to = &run->ranks[v->calls[call].rank].place;
+        const char *frame = strncmp(line, "  #", 3) == 0 ? strchr(line + 3, ' ') : NULL;
+        if (frame && strcmp(frame + 1, "--") == 0) {
+            call++;
+        } else if (frame && !to->address && stacks_has_line(frame + 1)) {
+            utf8_clean(line, strlen(line) + 1, line, strlen(line));
+            *to = (struct stacks_site){v->calls[call].site, frame + 1};
+            any = true;
+        }
+    }
+    return any;
+}
+
+bool call_places_resolve(struct run_state *run, const struct verdict *v, struct arena *arena)
+{
+    struct diag unused = {0};
+    struct buf in, out;
+    bool any = false;
+    if (v->class != CAUSE_MISMATCH)
+        return false;
+    buf_init(&in);
+    buf_init(&out);
+    if (call_places_input(run, v, &in)) {
+        const char *program = prefix_path(arena, "libexec/collrun/collrun-stack", &unused);
+        if (program && access(program, X_OK) == 0)
+            call_places_run(program, &in, &out);
+        char *text = arena_strndup(arena, (const char *)out.data, buf_pending(&out));
+        any = text && call_places_take(run, v, text);
+    }
+    buf_fini(&in);
+    buf_fini(&out);
+    return any;
 }

@@ -389,6 +389,8 @@ static void run_judge(struct run *r, struct supervisor *s, struct verdict *v)
     audit_watch_end(&s->audit_watch);
     struct evidence e = {s->run.desc, s->run.ranks, s->stop.job_failure};
     verdict_find(&e, &r->arena, v);
+    if (call_places_resolve(&s->run, v, &r->arena))
+        verdict_find(&e, &r->arena, v); /* the same, with the places of its calls */
     debug_log(DEBUG_PROOF, "verdict: class %s, rank %d, exit code %d: %s",
               cause_class_name(v->class), (int)v->rank, v->exit_code, v->diag.text);
     if (v->class == CAUSE_NONE)

@@ -33,7 +33,7 @@ static void text_is(const char *text, const char *expected)
 static void in_a_verdict(void **state)
 {
     (void)state;
-    const struct verdict_call call = {first, "f\xff(8)"};
+    const struct verdict_call call = {.ranks = first, .call = "f\xff(8)"};
     const struct verdict_wait wait = {
         .ranks = first, .group = name, .number = 3, .waited_for = second};
     struct verdict v;
