@@ -386,7 +386,7 @@ static void a_thread_that_has_run_has_more_slices(void **state)
     const struct record_survey first = take();
     assert_int_equal(take().tasks[0].slices, first.tasks[0].slices);
     kill(child, SIGUSR2);
-    /* Those of a thread that runs at the moment are not read. */
+    /* The slices of a thread that runs at the moment are not read. */
     while (take().tasks[0].slices <= first.tasks[0].slices)
         assert_true(now_ns() < end);
 }
