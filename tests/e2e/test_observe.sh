@@ -108,7 +108,7 @@ if [ -x "$peers/mpich/bin/mpicc" ] && build new "$peers/mpich/bin/mpicc"; then
     LIBRARIES=$peers/mpich/lib right "the newest MPICH" 5 ./new.right
     like "the newest MPICH: its name" "$(field ranks.0.observed.library)" '^MPICH [5-9]\.'
     LIBRARIES=$peers/mpich/lib mistake ./new.wrong kind kind 4 'rank 2 calls MPI_Reduce'
-    # Its MPI_Abort crashes after it has said why.
+    # Its MPI_Abort crashes after the agent knows the abort.
     "$peers/mpich/bin/mpicc" -w -x c - -o tag <<'EOF'
 #include <mpi.h>
 int main(int argc, char **argv)
