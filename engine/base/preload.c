@@ -227,8 +227,8 @@ const char *unobserved_text(enum record_unobserved why)
         [RECORD_UNOBSERVED_SETUID] = "the program gets other rights than its user (setuid)",
         [RECORD_UNOBSERVED_MACHINE] = "the program is built for another machine",
         [RECORD_UNOBSERVED_LIBC] = "the program does not use glibc",
-        [RECORD_UNOBSERVED_SANITIZER] = "the program has a sanitizer, which must be the first "
-                                        "library",
+        [RECORD_UNOBSERVED_SANITIZER] =
+            "the program has a sanitizer, which must be the first library",
         [RECORD_UNOBSERVED_TOOL] = "another tool uses MPI's profiling interface",
         [RECORD_UNOBSERVED_LIBRARY] = "this MPI is not known",
         [RECORD_UNOBSERVED_FORTRAN] = "Fortran programs of Open MPI are not recorded",

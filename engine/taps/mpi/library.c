@@ -236,7 +236,7 @@ uint8_t tap_library_op(word op)
         return handle > 0x58000000u && handle < 0x58000000u + LIBRARY_OPS ? (uint8_t)handle
                                                                           : (uint8_t)OP_USER;
     }
-    for (uint8_t i = 1; i < LIBRARY_OPS; i++) {
+    for (int i = 1; i < LIBRARY_OPS; i++) {
         word handle = library_ops[i].standard;
         if (tap_library.abi == TAP_OPEN_MPI) {
             handle = atomic_load_explicit(&handles[i], memory_order_relaxed);
@@ -246,7 +246,7 @@ uint8_t tap_library_op(word op)
             handle = atomic_load_explicit(&handles[i], memory_order_relaxed);
         }
         if (handle == op)
-            return i;
+            return (uint8_t)i;
     }
     return OP_USER;
 }
