@@ -70,14 +70,8 @@ static json_t *evidence_warnings(const struct rank_state *r)
     return list;
 }
 
-static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
+static void evidence_put_flags(json_t *o, const struct rank_state *r)
 {
-    const struct rank_state *r = &e->ranks[rank];
-    char file[32];
-    json_t *o = json_pack("{s:i, s:i, s:i, s:i, s:i, s:I}", "rank", (int)rank, "host",
-                          (int)e->desc->ranks[rank].host, "pid", (int)r->pid, "phase",
-                          (int)r->phase, "failure_phase", (int)r->first_failure_phase, "failure_ns",
-                          (json_int_t)r->first_failure_ns);
     json_object_set_new(o, "stop_requested", json_boolean(r->stop_requested));
     json_object_set_new(o, "finalizing", json_boolean(r->part >= PART_FINALIZING));
     json_object_set_new(o, "over", json_boolean(r->over));
@@ -93,6 +87,17 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
     json_object_set_new(o, "detached", json_boolean(r->detached != NULL));
     json_object_set_new(o, "overdue", json_boolean(r->overdue));
     json_object_set_new(o, "left_out", json_boolean(r->left_out));
+}
+
+static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
+{
+    const struct rank_state *r = &e->ranks[rank];
+    char file[32];
+    json_t *o = json_pack("{s:i, s:i, s:i, s:i, s:i, s:I}", "rank", (int)rank, "host",
+                          (int)e->desc->ranks[rank].host, "pid", (int)r->pid, "phase",
+                          (int)r->phase, "failure_phase", (int)r->first_failure_phase, "failure_ns",
+                          (json_int_t)r->first_failure_ns);
+    evidence_put_flags(o, r);
     if (r->why.status)
         json_object_set_new(o, "why",
                             json_pack("{s:i, s:I, s:o, s:o}", "status", r->why.status, "number",

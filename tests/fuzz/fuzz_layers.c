@@ -28,9 +28,19 @@ static void must(bool held, const char *rule)
     abort();
 }
 
+static char folder[] = "/tmp/fuzz_layers.XXXXXX";
+
+/* In the folder. The working directory stays: libFuzzer reads its corpus there. */
+static const char *path_of(const char *name)
+{
+    static char path[sizeof folder + 16];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
 static void write_file(const char *name, const char *text, size_t len)
 {
-    FILE *file = fopen(name, "we");
+    FILE *file = fopen(path_of(name), "we");
     must(file && fwrite(text, 1, len, file) == len && fclose(file) == 0, "a file can be written");
 }
 
@@ -54,10 +64,12 @@ static void read_again(const struct job *job)
     write_file("again.yaml", text, strlen(text));
     arena_init(&arena);
     diag_list_init(&diags);
-    const struct job_request request = {.file = "again.yaml"};
+    char *file = strdup(path_of("again.yaml"));
+    const struct job_request request = {.file = file};
     must(job_read(&again, &request, &arena, &diags) == 0, "the merged job can be read");
     char *other = tree_text(again.written);
     must(strcmp(text, other) == 0, "the merged job reads as the same job");
+    free(file);
     free(text);
     free(other);
     diag_list_fini(&diags);
@@ -86,13 +98,11 @@ static const char *find_options(const char *text, struct job_request *request,
     return text;
 }
 
-static char folder[] = "/tmp/fuzz_layers.XXXXXX";
-
 static void remove_files(void)
 {
     for (int i = 0; i < FILES; i++)
-        unlink(names[i]);
-    unlink("again.yaml");
+        unlink(path_of(names[i]));
+    unlink(path_of("again.yaml"));
     rmdir(folder);
 }
 
@@ -101,14 +111,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static FILE *nowhere;
     if (!nowhere) {
         nowhere = fopen("/dev/null", "we");
-        must(nowhere && mkdtemp(folder) && chdir(folder) == 0, "there is a folder for the files");
+        must(nowhere && mkdtemp(folder), "there is a folder for the files");
         atexit(remove_files);
     }
     struct arena arena;
     struct diag_list diags;
     struct report report;
     struct job job;
-    struct job_request request = {.file = names[0]};
+    char *file = strdup(path_of(names[0]));
+    struct job_request request = {.file = file};
     const char *lists[3][OPTIONS];
     arena_init(&arena);
     diag_list_init(&diags);
@@ -122,12 +133,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int code = job_read(&job, &request, &arena, &diags);
     must((code == 0) == (diag_list_count(&diags) == 0), "a refusal comes with an error");
     if (code == 0) {
-        emit_with_origins(job.written, names[0], nowhere);
+        emit_with_origins(job.written, file, nowhere);
         read_again(&job);
     }
     report_init(&report, nowhere, true, job.sources);
     report_diags(&report, &diags);
     diag_list_fini(&diags);
     arena_fini(&arena);
+    free(file);
     return 0;
 }
