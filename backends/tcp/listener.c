@@ -515,6 +515,14 @@ static void dial_open(struct link *link, struct dial *dial)
     dial_end(dial);
 }
 
+/* The answer is WAIT. */
+static void dial_await(const struct link *link, struct link_peer *peer)
+{
+    COLLRUN_DEBUG(link->services, LINK, "%s opens the connection itself", peer->name);
+    peer->state = PEER_AWAITED;
+    peer->deadline_ns = link_now_ns(link) + LINK_CONNECT_MS * 1000000ull;
+}
+
 static void dial_handle_answer(struct link *link, struct dial *dial)
 {
     const struct handshake_answer *answer = &dial->answer;
@@ -526,11 +534,8 @@ static void dial_handle_answer(struct link *link, struct dial *dial)
     } else if (answer->verdict == HANDSHAKE_YES) {
         dial_open(link, dial);
     } else {
-        if (dial->channel == 0 && peer->state == PEER_CONNECTING) {
-            COLLRUN_DEBUG(link->services, LINK, "%s opens the connection itself", peer->name);
-            peer->state = PEER_AWAITED;
-            peer->deadline_ns = link_now_ns(link) + LINK_CONNECT_MS * 1000000ull;
-        }
+        if (dial->channel == 0 && peer->state == PEER_CONNECTING)
+            dial_await(link, peer);
         dial_end(dial);
     }
 }
