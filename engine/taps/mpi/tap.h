@@ -248,6 +248,9 @@ void tap_signals_end(struct record_head *head);
 
 /* ---- calls.c ---- */
 
+/* Nothing is recorded any more. */
+void tap_calls_stop(void);
+
 /* False: the call passes through, and tap_call_end is not called. */
 bool tap_call_begin(struct tap_call *c, const struct tap_function *f, word *args, void *site);
 void tap_call_end(struct tap_call *c, int rc);

@@ -156,3 +156,17 @@ static bool tap_are_alone(void)
     }
     return atomic_load(&known) == 1;
 }
+
+/* ---- the end ---- */
+
+/* The process exits in it, and a handler of that may call MPI_Finalize (mpi4py's does), which is no
+ * call of the program. */
+__attribute__((visibility("default"))) int MPI_Abort(word comm, word code);
+int MPI_Abort(word comm, word code)
+{
+    int (*real)(word, word);
+    void *found = tap_library_find(tap_are_alone() ? "PMPI_Abort" : "MPI_Abort");
+    tap_calls_stop();
+    memcpy(&real, &found, sizeof real);
+    return found ? real(comm, code) : -1;
+}
