@@ -5,12 +5,12 @@
  */
 #include "core/threads.h"
 
+#include "base/futex_wait.h"
 #include "core/signals.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -276,51 +276,18 @@ void threads_list_own(_Atomic uint32_t *tids, uint32_t n)
 
 /* ---- blocked threads ---- */
 
-/* True if this address is mapped privately, so no other process can use a futex there. */
-static bool threads_is_private(unsigned long address)
-{
-    char line[512];
-    bool private = false;
-    FILE *f = fopen("/proc/self/maps", "re");
-    while (f && fgets(line, sizeof line, f)) {
-        unsigned long from, to;
-        char rights[8];
-        if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && address >= from &&
-            address < to) {
-            private = rights[3] == 'p';
-            break;
-        }
-    }
-    if (f)
-        fclose(f);
-    return private;
-}
-
-struct threads_futex { /* the arguments of futex(2) */
-    unsigned long address, op, timeout;
-};
-
 /* True if the thread is in futex(address, wait, value, time-out). */
-static bool threads_read_futex(int thread, struct threads_futex *out)
+static bool threads_read_futex(int thread, struct futex_wait *out)
 {
     char line[256];
-    long number;
-    unsigned long value;
-    if (!threads_read_line(thread, "syscall", line, sizeof line) ||
-        sscanf(line, "%ld %lx %lx %lx %lx", &number, &out->address, &out->op, &value,
-               &out->timeout) != 5 ||
-        number != SYS_futex)
-        return false;
-    unsigned long command = out->op & ~(unsigned long)(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
-    return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+    return threads_read_line(thread, "syscall", line, sizeof line) && futex_wait_read(line, out);
 }
 
 /* It has no time-out, and no other process can wake it. */
 static bool threads_waits_for_own(int thread)
 {
-    struct threads_futex f;
-    return threads_read_futex(thread, &f) && !f.timeout &&
-           ((f.op & FUTEX_PRIVATE_FLAG) || threads_is_private(f.address));
+    struct futex_wait f;
+    return threads_read_futex(thread, &f) && !f.timed && futex_wait_is_own(&f, getpid());
 }
 
 /* What all threads of the process have shown. */
@@ -344,7 +311,7 @@ static bool threads_put_slices(int thread, struct buf *evidence)
 
 bool threads_sleeps(int thread, struct buf *evidence)
 {
-    struct threads_futex f;
+    struct futex_wait f;
     return threads_read_futex(thread, &f) && threads_put_slices(thread, evidence);
 }
 

@@ -6,16 +6,15 @@
 #include "agent/task_survey.h"
 
 #include "agent/tree.h"
+#include "base/futex_wait.h"
 
 #include <dirent.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { TASK_SURVEY_STATUS = 4096, TASK_SURVEY_TASKS = 1 << 16 };
@@ -101,27 +100,6 @@ static size_t task_survey_read(const struct task_survey_look *l, uint32_t tid, c
     return tree_read_file(l->pid, path, text, size);
 }
 
-/* True if this address is mapped privately, so no other process can use a futex there. */
-static bool task_survey_is_private(pid_t pid, unsigned long address)
-{
-    char path[32], line[512];
-    bool private = false;
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        unsigned long from, to;
-        char rights[8];
-        if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && address >= from &&
-            address < to) {
-            private = rights[3] == 'p';
-            break;
-        }
-    }
-    if (f)
-        fclose(f);
-    return private;
-}
-
 static bool task_survey_calls_back(const char *target)
 {
     static const char *const quiet[] = {"/dev/null", "/dev/zero",    "/dev/full", "/dev/random",
@@ -161,19 +139,12 @@ static bool task_survey_is_called(struct task_survey_look *l)
 /* `text` is that of `syscall`: "running", or "NUMBER ARG0 ... ARG5 SP PC". */
 static enum record_task_state task_survey_call_state(struct task_survey_look *l, const char *text)
 {
-    long number;
-    unsigned long address, op, value, timeout;
-    if (sscanf(text, "%ld %lx %lx %lx %lx", &number, &address, &op, &value, &timeout) != 5 ||
-        number != SYS_futex)
-        return RECORD_TASK_RUNS;
-    const unsigned long command = op & ~(unsigned long)(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
-    if (command != FUTEX_WAIT && command != FUTEX_WAIT_BITSET)
-        return RECORD_TASK_RUNS;
-    if (!(op & FUTEX_PRIVATE_FLAG) && !task_survey_is_private(l->pid, address))
+    struct futex_wait f;
+    if (!futex_wait_read(text, &f) || !futex_wait_is_own(&f, l->pid))
         return RECORD_TASK_RUNS;
     if (task_survey_is_called(l))
         return RECORD_TASK_RUNS;
-    return timeout ? RECORD_TASK_TIMED : RECORD_TASK_SLEEPS;
+    return f.timed ? RECORD_TASK_TIMED : RECORD_TASK_SLEEPS;
 }
 
 static bool task_survey_is_of_engine(const struct task_survey_look *l, uint32_t tid)

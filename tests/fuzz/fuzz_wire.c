@@ -9,6 +9,7 @@
  */
 #include "base/wire_fields.h"
 #include "fuzz/seed_record.h"
+#include "unit/copy_frame.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,29 +72,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 /* ---- the run ---- */
 
-/* Reads a payload and writes it again. False: malformed. */
-static bool rewrite(const struct wire_frame *f, struct buf *out)
-{
-    struct arena arena;
-    bool good = false;
-    arena_init(&arena);
-    switch (f->type) {
-#define FUZZ_REWRITE(TYPE, frame)                                                                  \
-    case WIRE_##TYPE: {                                                                            \
-        struct wire_##frame fields;                                                                \
-        good = wire_read_##frame(f, &arena, &fields);                                              \
-        if (good)                                                                                  \
-            wire_put_##frame(out, &fields);                                                        \
-        break;                                                                                     \
-    }
-        WIRE_FIELDS(FUZZ_REWRITE)
-    default:
-        break;
-    }
-    arena_fini(&arena);
-    return good;
-}
-
 static void check_print(const struct wire_frame *f, bool good)
 {
     char text[512], small[24];
@@ -145,12 +123,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     buf_put(&in, data, size);
     while (wire_next(&in, &f, &d) > 0) {
         struct buf once = {0}, twice = {0};
-        const bool good = rewrite(&f, &once);
+        const bool good = copy_frame(&f, &once);
         check_print(&f, good);
         if (good) {
             const struct wire_frame again = {
                 .type = f.type, .rank = f.rank, .payload = once.data, .len = once.len};
-            must(rewrite(&again, &twice), "what was written can be read");
+            must(copy_frame(&again, &twice), "what was written can be read");
             must(once.len == twice.len && memcmp(once.data, twice.data, once.len) == 0,
                  "it is written in the same way");
         }

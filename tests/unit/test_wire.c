@@ -5,6 +5,7 @@
  */
 #include "base/conn.h"
 #include "base/wire_fields.h"
+#include "copy_frame.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -206,30 +207,6 @@ static void a_conn_may_be_closed_by_its_own_frame(void **state)
     loop_free(loop);
 }
 
-/* Reads a payload and writes it again. False: malformed. */
-static bool copy_fields(const struct wire_frame *f, struct buf *out)
-{
-    struct arena arena;
-    bool good = false;
-    arena_init(&arena);
-    switch (f->type) {
-#define COPY(TYPE, frame)                                                                          \
-    case WIRE_##TYPE: {                                                                            \
-        struct wire_##frame fields;                                                                \
-        good = wire_read_##frame(f, &arena, &fields);                                              \
-        if (good)                                                                                  \
-            wire_put_##frame(out, &fields);                                                        \
-        break;                                                                                     \
-    }
-        WIRE_FIELDS(COPY)
-#undef COPY
-    default:
-        break;
-    }
-    arena_fini(&arena);
-    return good;
-}
-
 static void fields_have_their_places(void **state)
 {
     static const struct wire_exited exited = {-9, 1, 2, 3, "cgroup", 1, {-8, 5, "world", "late"}};
@@ -303,14 +280,14 @@ static void fields_of_any_bytes(void **state)
         struct wire_frame f = {.type = types[i % NTYPES],
                                .payload = bytes.data,
                                .len = bytes.len - (cut < bytes.len ? cut : bytes.len)};
-        const bool read = copy_fields(&f, &once);
+        const bool read = copy_frame(&f, &once);
         wire_print(&f, text, sizeof text);
         assert_int_equal(strstr(text, " malformed") == NULL, read);
         if (read) {
             good[i % NTYPES]++;
             f.payload = once.data;
             f.len = once.len;
-            assert_true(copy_fields(&f, &twice));
+            assert_true(copy_frame(&f, &twice));
             assert_int_equal(once.len, twice.len);
             assert_memory_equal(once.data, twice.data, once.len);
         }

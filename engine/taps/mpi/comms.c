@@ -268,18 +268,23 @@ static void comm_open_child(struct tap_comm *parent, struct tap_comm *c, const c
     comm_open(c, name);
 }
 
+/* NULL: there is none, as for ranks that a split leaves out; or its members are not known, as those
+ * of processes that were spawned. */
+static struct tap_comm *comm_new_child(word handle)
+{
+    struct tap_comm *c = handle == tap_library.comm_null ? NULL : comm_new(handle);
+    if (!c || comm_list_members(c))
+        return c;
+    comm_free(c);
+    return NULL;
+}
+
 void tap_comm_add(struct tap_comm *parent, uint64_t number, word handle)
 {
     char how[32];
-    if (handle == tap_library.comm_null)
-        return;
-    struct tap_comm *c = comm_new(handle);
+    struct tap_comm *c = comm_new_child(handle);
     if (!c)
         return;
-    if (!comm_list_members(c)) { /* as of processes that were spawned */
-        comm_free(c);
-        return;
-    }
     c->id = comm_hash_members(comm_mix(parent->id, number), c);
     snprintf(how, sizeof how, ".%llu", (unsigned long long)number);
     comm_open_child(parent, c, how);
@@ -300,15 +305,9 @@ static uint64_t comm_occurrence(uint64_t key)
 void tap_comm_add_group(struct tap_comm *parent, int tag, word handle)
 {
     char how[32];
-    if (handle == tap_library.comm_null)
-        return;
-    struct tap_comm *c = comm_new(handle);
+    struct tap_comm *c = comm_new_child(handle);
     if (!c)
         return;
-    if (!comm_list_members(c)) { /* as of processes that were spawned */
-        comm_free(c);
-        return;
-    }
     const uint64_t key = comm_hash_members(comm_mix(~parent->id, (uint64_t)(uint32_t)tag), c);
     comm_lock();
     const uint64_t times = comm_occurrence(key);
