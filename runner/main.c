@@ -31,6 +31,7 @@
 #include "spec/names.h"
 #include "spec/program.h"
 #include "spec/schema_text.h"
+#include "spec/secrets.h"
 #include "xalloc.h"
 
 #include <collrun/types.h>
@@ -185,6 +186,8 @@ static int read_job(struct session *s)
     job_read(&s->job, &request, &s->arena, &s->diags);
     s->report.sources = s->job.sources;
     s->report.secrets = &s->job.env.secrets;
+    if (s->job.env.secrets.n)
+        debug_set_mask(secrets_mask_line, &s->job.env.secrets);
     return 0;
 }
 
@@ -544,15 +547,11 @@ static int list_debug_areas(struct session *s)
     return finish(s);
 }
 
-/* 0, or what collrun exits with. *listed: it has only listed the areas. */
-static int start_debug(struct session *s, bool *listed)
+/* 0, or what collrun exits with. */
+static int start_debug(struct session *s, const char *text)
 {
-    const char *text = getenv("COLLRUN_DEBUG");
     uint64_t areas = 0;
     struct diag d;
-    *listed = text && strcmp(text, "help") == 0;
-    if (*listed)
-        return list_debug_areas(s);
     if (debug_parse(text, &areas, &d) < 0)
         return fail(s, &d, EXIT_JOB);
     if (areas)
@@ -574,10 +573,13 @@ int main(int argc, char **argv)
     if (opts_parse(argc, argv, &s.arena, &s.opts, &d) < 0) {
         exit_code = fail(&s, &d, EXIT_JOB);
     } else {
-        bool listed;
+        const char *debug = getenv("COLLRUN_DEBUG");
         report_init(&s.report, stderr, s.opts.no_color, NULL);
-        exit_code = start_debug(&s, &listed);
-        if (exit_code == EXIT_OK && !listed)
+        if (s.opts.help || s.opts.version)
+            exit_code = run_command(&s);
+        else if (debug && strcmp(debug, "help") == 0)
+            exit_code = list_debug_areas(&s);
+        else if ((exit_code = start_debug(&s, debug)) == EXIT_OK)
             exit_code = run_command(&s);
     }
     diag_list_fini(&s.diags);

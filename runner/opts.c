@@ -467,7 +467,8 @@ static int opts_check_program(const struct opts *o, struct diag *d)
 {
     bool counted = o->count != NULL;
     for (uint32_t i = 0; i < o->nsets; i++)
-        counted = counted || strncmp(o->sets[i], "processes", strlen("processes")) == 0;
+        counted = counted || strncmp(o->sets[i], "processes=", strlen("processes=")) == 0 ||
+                  strncmp(o->sets[i], "processes.count=", strlen("processes.count=")) == 0;
     if (o->program && !counted) {
         diag_set(d, COLLRUN_ERR_INVALID, "no number of ranks");
         return diag_hint(d, "-n N sets it: collrun -n 4 -- %s", o->program[0]);

@@ -129,6 +129,7 @@ struct cut_read { /* one cut */
     struct reader *r;
     struct arena *arena;
     uint32_t nranks, ngroups;
+    uint64_t *listed; /* members and needs so far: a range takes few bytes of the frame */
 };
 
 static unsigned cut_read_enum(struct reader *r, unsigned values)
@@ -169,7 +170,8 @@ static void cut_read_name(struct reader *r, char name[64])
 /* No list is longer than the job, and each member is a rank of it. */
 static const uint32_t *cut_read_ranks(const struct cut_read *c, uint32_t n)
 {
-    c->r->bad = c->r->bad || n > c->nranks;
+    *c->listed += n;
+    c->r->bad = c->r->bad || n > c->nranks || *c->listed > RECORD_CUT_MEMBERS;
     uint32_t *ranks = c->r->bad ? NULL : arena_calloc(c->arena, n, sizeof *ranks);
     const bool range = cut_read_flag(c->r);
     const uint32_t first = range ? read_u32(c->r) : 0, step = range ? read_u32(c->r) : 0;
@@ -223,7 +225,8 @@ static void cut_read_channel(const struct cut_read *c, struct record_cut_channel
 void cut_frame_read_cut(struct reader *r, uint32_t nranks, struct arena *arena,
                         struct record_cut *to)
 {
-    struct cut_read one = {.r = r, .arena = arena, .nranks = nranks};
+    uint64_t listed = 0;
+    struct cut_read one = {.r = r, .arena = arena, .nranks = nranks, .listed = &listed};
     const struct cut_read *c = &one;
     *to = (struct record_cut){0};
     CUT_FIELDS_CUT(CUT_READ)

@@ -5,6 +5,7 @@
  */
 #include "base/debug.h"
 
+#include "base/quote.h"
 #include "base/record.h"
 #include "base/suggest.h"
 
@@ -32,13 +33,15 @@ static struct debug_state {
     struct debug_sink sinks[2];
     _Atomic uint64_t second;  /* the last one in which a line was logged */
     _Atomic uint32_t written; /* lines in that second */
+    void (*mask)(const void *names, char *line, size_t size); /* NULL: no secrets are known */
+    const void *names;
 } debug_state = {.sinks = {{.fd = STDERR_FILENO}, {.fd = -1}}};
 
 /* ---- areas ---- */
 
 #define DEBUG_NAME(area, name, text) name,
 #define DEBUG_TEXT(area, name, text) text,
-static const char *const debug_names[] = {DEBUG_AREAS(DEBUG_NAME) "all", "help"};
+static const char *const debug_names[] = {DEBUG_AREAS(DEBUG_NAME) "all"};
 static const char *const debug_texts[] = {DEBUG_AREAS(DEBUG_TEXT)};
 
 const char *debug_area_name(enum debug_area area)
@@ -54,7 +57,8 @@ const char *debug_area_text(enum debug_area area)
 static int debug_unknown(const char *name, struct diag *d)
 {
     const char *meant = suggest(name, debug_names, sizeof debug_names / sizeof *debug_names);
-    diag_set(d, COLLRUN_ERR_INVALID, "COLLRUN_DEBUG: there is no area \"%s\"", name);
+    diag_set(d, COLLRUN_ERR_INVALID, "COLLRUN_DEBUG: there is no area %s",
+             quote(name, (char[QUOTE_SIZE]){0}));
     if (meant)
         diag_hint(d, "did you mean \"%s\"? COLLRUN_DEBUG=help lists all", meant);
     else
@@ -153,6 +157,21 @@ static void debug_emit(const char *line, size_t len, uint64_t now_ns)
     }
 }
 
+/* Returns the length of the line without its secrets; it remains below `size`. */
+static size_t debug_mask(char *line, size_t size)
+{
+    if (debug_state.mask)
+        debug_state.mask(debug_state.names, line, size);
+    const size_t len = strlen(line);
+    return len < size ? len : size - 1;
+}
+
+void debug_set_mask(void (*mask)(const void *names, char *line, size_t size), const void *names)
+{
+    debug_state.mask = mask;
+    debug_state.names = names;
+}
+
 void debug_write(enum debug_area area, const char *format, ...)
 {
     const int saved = errno;
@@ -173,6 +192,8 @@ void debug_write(enum debug_area area, const char *format, ...)
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
             line[i] = '?';
+    line[len] = '\0';
+    len = debug_mask(line, sizeof line - 1);
     struct record_head *record = atomic_load_explicit(&debug_state.record, memory_order_acquire);
     if (record)
         debug_keep(record, line, len);
@@ -187,7 +208,11 @@ void debug_relay(const char *lines, size_t len)
     while (len) {
         const char *end = memchr(lines, '\n', len);
         const size_t n = end ? (size_t)(end - lines) + 1 : len;
-        debug_emit(lines, n, debug_realtime_ns());
+        char line[DEBUG_LINE];
+        snprintf(line, sizeof line, "%.*s", (int)(end ? n - 1 : n), lines);
+        const size_t masked = debug_mask(line, sizeof line - 1);
+        line[masked] = '\n';
+        debug_emit(line, masked + 1, debug_realtime_ns());
         lines += n;
         len -= n;
     }

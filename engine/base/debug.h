@@ -19,7 +19,7 @@
  * The state is global, since a line may come from any thread of any module, and a disabled call
  * must need no pointer. Every function but debug_start and those after it may be called by any
  * thread, with any lock; errno is kept. No secrets: a value of the rendezvous, of the environment
- * or of a parameter is never an argument.
+ * or of a parameter is never an argument, and the runner replaces those that texts of errors quote.
  */
 #ifndef ENGINE_BASE_DEBUG_H
 #define ENGINE_BASE_DEBUG_H
@@ -89,6 +89,8 @@ uint64_t debug_start_ns(void);
 /* Starts the log of a rank, with the areas that its agent has written into its record, which keeps
  * the last lines from now on. NULL: no record does any more. */
 void debug_start_rank(struct record_head *record);
+/* `mask` replaces secrets in a line, in place; any thread calls it. `names` stays the caller's. */
+void debug_set_mask(void (*mask)(const void *names, char *line, size_t size), const void *names);
 /* Where lines go in place of stderr (fd 2), and where copies go; -1: nowhere. Neither blocks; both
  * stay the caller's. */
 void debug_set_output(int fd, int copy_fd);

@@ -164,7 +164,7 @@
 
 #define MPI_OTHERS(ONE, BOTH)                                                                      \
     ONE(Init,        RECORD_OPAQUE, 2, INIT, .n = 0)                                               \
-    ONE(Init_thread, RECORD_OPAQUE, 4, INIT, .level = 4)                                           \
+    ONE(Init_thread, RECORD_OPAQUE, 4, INIT, .n = 0)                                               \
     ONE(Finalize,    RECORD_FINALIZE, 0, FINALIZE, .n = 0)                                         \
     ONE(Comm_free,       RECORD_OPAQUE, 1, FREE_COMM, .newcomm = 1)                                \
     ONE(Comm_disconnect, RECORD_OPAQUE, 1, FREE_COMM, .newcomm = 1)                                \

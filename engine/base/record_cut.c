@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CUT_MEMBERS = 1 << 24 }; /* of all groups of a rank */
-
 /* What is copied of a record. */
 struct cut_source {
     const struct record_view *v;
@@ -28,7 +26,7 @@ struct cut_source {
     const struct record_group *groups;
     const uint32_t *members;
     uint32_t *group_at; /* by slot: index of record_cut.groups, or NO_GROUP */
-    uint64_t listed;    /* members of all groups so far */
+    uint64_t *listed;   /* members of all groups, and needs, so far */
     bool finished;      /* no call followed when the words were read */
 };
 
@@ -144,8 +142,8 @@ static const uint32_t *cut_members(struct cut_source *s, const struct record_gro
 {
     const uint32_t at = g->members_at & ~RECORD_RANGE;
     const uint64_t n = (uint64_t)g->members + g->nremote;
-    s->listed += n;
-    if (s->listed > CUT_MEMBERS)
+    *s->listed += n;
+    if (*s->listed > RECORD_CUT_MEMBERS)
         return NULL;
     if (!(g->members_at & RECORD_RANGE))
         return at + n <= s->nmembers ? &s->members[at] : NULL;
@@ -274,6 +272,9 @@ static void cut_add_needs(const struct cut_source *s, const struct record_cut_gr
 {
     const struct record_view_op counted = {.counts = op->tag};
     const uint32_t most = g->nmembers < RECORD_COUNTS ? g->nmembers : RECORD_COUNTS;
+    *s->listed += UINT64_C(5) * most; /* three arrays, in numbers of 4 bytes */
+    if (*s->listed > RECORD_CUT_MEMBERS)
+        return;
     struct record_view_counts counts = {.sent = arena_calloc(s->arena, most, sizeof(uint64_t)),
                                         .expected = arena_calloc(s->arena, most, sizeof(uint64_t))};
     uint32_t *needs = arena_calloc(s->arena, most, sizeof *needs);
@@ -488,7 +489,8 @@ static void cut_check_ended(const struct cut_source *s, struct record_cut *out)
 bool record_cut_take(const struct record_view *v, bool ended, record_survey_fn *survey, void *ctx,
                      struct arena *arena, struct record_cut *out)
 {
-    struct cut_source s = {.v = v, .arena = arena};
+    uint64_t listed = 0;
+    struct cut_source s = {.v = v, .arena = arena, .listed = &listed};
     *out = (struct record_cut){.state = RECORD_CUT_MOVING, .rank = v->head.rank};
     const struct record_head *head = cut_head(&s);
     const bool written = atomic_load_explicit(&head->tap, memory_order_relaxed) != RECORD_TAP_NONE;
@@ -502,7 +504,7 @@ bool record_cut_take(const struct record_view *v, bool ended, record_survey_fn *
     for (uint32_t i = 0; i < s.nthreads; i++)
         out->takes += atomic_load_explicit(&s.threads[i].takes, memory_order_relaxed);
     cut_add_groups(&s, out);
-    if (arena_failed(arena) || s.listed > CUT_MEMBERS)
+    if (arena_failed(arena) || listed > RECORD_CUT_MEMBERS)
         return !arena_failed(arena);
     cut_add_channels(&s, out);
     cut_add_receives(&s, out);

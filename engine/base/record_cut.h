@@ -63,6 +63,9 @@ enum record_cut_role {
 
 #define RECORD_CUT_NO_GROUP UINT32_MAX
 
+/* The members of all groups of a rank, and what its v-forms need: 16 MiB, which fit a frame. */
+enum { RECORD_CUT_MEMBERS = 1 << 22 };
+
 /* An operation that a thread waits for, or an open receive. */
 struct record_cut_op {
     enum record_request_state state; /* FREE: complete */

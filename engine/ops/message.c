@@ -103,8 +103,11 @@ static int message_run_direct(const struct route *route, struct progress_queue *
     int rc = message_run_now(pq, &r);
     blocked_call_end(blocked);
     if (rc == COLLRUN_AGAIN) {
+        /* Another thread may destroy the group meanwhile; what it has in the record is needed. */
+        atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
         rc = message_run_on(g, pq, &r, number, index);
         thread_record_messages_end(g, t, calls, ncalls, rc);
+        group_unref(g);
         return rc;
     }
     if (rc != COLLRUN_OK)
@@ -115,8 +118,8 @@ static int message_run_direct(const struct route *route, struct progress_queue *
         call_record_done(g, GROUP_MESSAGES, index, number);
     else
         call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
-    pq_leave_direct(pq);
     thread_record_messages_end(g, t, calls, ncalls, rc);
+    pq_leave_direct(pq); /* the last use of the group: its end waits for this thread */
     return rc;
 }
 

@@ -37,6 +37,8 @@ struct agent {
     struct loop *loop;
     struct conn runner;
     struct loop_fd signals, debug; /* debug: the pipe with the lines of its log */
+    char debug_lines[4096];        /* read from it, and not sent: a line is shorter */
+    size_t debug_len;
     struct loop_timer heartbeat, silence, kill_timer, leftovers;
     uint64_t silence_ns;   /* how long the runner may be silent; 0: any time */
     uint64_t heartbeat_ns; /* when the last heartbeat was sent */

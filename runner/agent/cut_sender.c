@@ -61,14 +61,12 @@ static void cut_sender_end(struct cut_sender_frame *f)
 
 static const struct record_thread *cut_sender_threads(const struct rank_proc *p, uint32_t *n)
 {
-    const struct record_head *head = p->record;
-    const struct record_layout at = record_layout(head);
-    const uint32_t used = atomic_load_explicit(&head->threads_used, memory_order_relaxed);
+    const uint32_t used = atomic_load_explicit(&p->record->threads_used, memory_order_relaxed);
     *n = used < RECORD_THREADS ? used + 1 : RECORD_THREADS;
-    return at.requests <= p->record_len ? (const void *)((const char *)head + at.threads) : NULL;
+    return p->survey.threads;
 }
 
-/* Changes with each call of the rank, and with what else its cut depends on. *waits: a thread is in
+/* Changes with each call of the rank, its epoch, its losses and its end. *waits: a thread is in
  * a call. */
 static uint64_t cut_sender_sum(const struct rank_proc *p, bool *waits)
 {
@@ -79,7 +77,7 @@ static uint64_t cut_sender_sum(const struct rank_proc *p, bool *waits)
                    atomic_load_explicit(&head->lost, memory_order_relaxed) * UINT64_C(2) +
                    ((uint64_t)atomic_load_explicit(&head->epoch, memory_order_relaxed) << 40);
     *waits = false;
-    for (uint32_t i = 1; threads && i < n; i++) {
+    for (uint32_t i = 1; i < n; i++) {
         const uint32_t word = atomic_load_explicit(&threads[i].word, memory_order_acquire);
         *waits = *waits || (word & 3) == RECORD_INSIDE;
         sum += (uint64_t)word << 5;
@@ -93,12 +91,22 @@ static bool cut_sender_is_written(const struct rank_proc *p)
            atomic_load_explicit(&p->record->tap, memory_order_relaxed) != RECORD_TAP_NONE;
 }
 
-/* Not 0. */
-static uint64_t cut_sender_hash(const struct buf *b)
+/* The hash is never 0, which stands for MOVING. The times are left out: the clock is calibrated
+ * again for each cut, and the word of a thread differs for each call. */
+static uint64_t cut_sender_hash(const struct record_cut *cut, struct arena *arena)
 {
+    struct record_cut same = *cut;
+    struct buf b;
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < b->len; i++)
-        hash = (hash ^ b->data[i]) * 1099511628211u;
+    same.threads = arena_memdup(arena, cut->threads, cut->nthreads * sizeof *cut->threads);
+    same.nthreads = same.threads ? cut->nthreads : 0;
+    for (uint32_t i = 0; i < same.nthreads; i++)
+        same.threads[i].since_ns = same.threads[i].timeout_ns = 0;
+    buf_init(&b);
+    cut_frame_put_cut(&b, &same);
+    for (size_t i = 0; i < b.len; i++)
+        hash = (hash ^ b.data[i]) * 1099511628211u;
+    buf_fini(&b);
     return hash ? hash : 1;
 }
 
@@ -137,7 +145,7 @@ static void cut_sender_put_moving(struct cut_sender_rank *r, const struct rank_p
     uint32_t n;
     const struct record_thread *threads = cut_sender_threads(p, &n);
     struct record_cut cut = {.state = RECORD_CUT_MOVING, .rank = p->rank, .threads = words};
-    for (uint32_t i = 1; threads && i < n; i++)
+    for (uint32_t i = 1; i < n; i++)
         words[cut.nthreads++] = (struct record_cut_thread){
             .number = (uint16_t)i,
             .tid = atomic_load_explicit(&threads[i].tid, memory_order_relaxed),
@@ -150,22 +158,29 @@ static void cut_sender_put_moving(struct cut_sender_rank *r, const struct rank_p
     r->sent = 0;
 }
 
-/* Unless it is as the runner knows it. */
+/* Sends the cut, unless the runner has it. */
 static void cut_sender_put_cut(struct cut_sender_rank *r, const struct record_cut *cut,
-                               bool settled, struct cut_sender_frame *f)
+                               bool settled, struct arena *arena, struct cut_sender_frame *f)
 {
-    struct buf b;
-    buf_init(&b);
-    cut_frame_put_cut(&b, cut);
-    const uint64_t hash = cut_sender_hash(&b);
+    const uint64_t hash = cut_sender_hash(cut, arena);
     if (hash != r->sent) {
+        struct buf b;
+        buf_init(&b);
+        cut_frame_put_cut(&b, cut);
         debug_log(DEBUG_PROOF, "rank %u: cut: state %d, %u threads, %u channels, %zu bytes%s",
                   cut->rank, (int)cut->state, cut->nthreads, cut->nchannels, b.len,
                   settled ? "; settled" : "");
         cut_sender_add(f, &b);
+        buf_fini(&b);
     }
     r->sent = hash;
-    buf_fini(&b);
+}
+
+/* After another program was executed, in a thread beside those in calls, the words of the old one
+ * still stand, and nothing of it waits. */
+static bool cut_sender_is_of_writer(const struct record_cut *cut, struct rank_proc *p)
+{
+    return cut->state == RECORD_CUT_ENDED || task_survey_writer_runs(&p->survey);
 }
 
 /* The rank is as the runner knows it, or is sent. Returns true if it is settled. */
@@ -180,11 +195,14 @@ static bool cut_sender_take(struct cut_sender_rank *r, struct rank_proc *p, bool
     record_calibrate(p->record);
     if (record_view_init(&v, p->record, p->record_len, NULL) == COLLRUN_OK &&
         record_cut_take(&v, ended, task_survey_take, &p->survey, &arena, &cut) &&
-        cut_sender_is_of_use(&cut, &settled) && cut_sender_is_sane(&cut, p->agent->desc.nranks)) {
+        cut_sender_is_sane(&cut, p->agent->desc.nranks) && cut_sender_is_of_use(&cut, &settled) &&
+        cut_sender_is_of_writer(&cut, p)) {
         cut.rank = p->rank;
-        cut_sender_put_cut(r, &cut, settled, f);
-    } else if (r->sent) {
-        cut_sender_put_moving(r, p, f);
+        cut_sender_put_cut(r, &cut, settled, &arena, f);
+    } else {
+        settled = false;
+        if (r->sent)
+            cut_sender_put_moving(r, p, f);
     }
     arena_fini(&arena);
     return settled;
@@ -255,10 +273,10 @@ void cut_sender_on_look(struct cut_sender *s, const struct wire_frame *frame)
     struct wire_look look;
     struct cut_sender_frame f;
     bool waits;
-    if (!s->ranks || !wire_read_look(frame, NULL, &look))
+    if (!s->agent || !wire_read_look(frame, NULL, &look))
         return;
     cut_sender_begin(&f, a, look.number);
-    for (uint32_t i = 0; i < a->nranks; i++)
+    for (uint32_t i = 0; s->ranks && i < a->nranks; i++)
         if (a->ranks[i].pid && !a->ranks[i].exited && cut_sender_is_written(&a->ranks[i]))
             cut_sender_compare(&s->ranks[i], &a->ranks[i], &f, &waits);
     cut_sender_end(&f);

@@ -17,12 +17,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TASK_SURVEY_STATUS = 4096, TASK_SURVEY_TASKS = 1 << 16 };
+enum { TASK_SURVEY_STATUS = 4096, TASK_SURVEY_TASKS = 1 << 12 };
 
 void task_survey_init(struct task_survey *s, const struct record_head *record, int fd)
 {
     struct stat st;
-    *s = (struct task_survey){.record = record};
+    *s = (struct task_survey){
+        .record = record,
+        .threads = (const void *)((const char *)record + record_layout(record).threads)};
     if (fstat(fd, &st) == 0)
         s->file = st.st_ino;
 }
@@ -82,6 +84,7 @@ static bool task_survey_is_writer(struct task_survey *s, pid_t pid, uint64_t sta
 
 struct task_survey_look { /* at one process */
     const struct record_head *record;
+    const struct record_thread *threads;
     pid_t pid;
     bool engine; /* the engine writes the record */
     bool called; /* the kernel or a driver may call back; valid once `looked` */
@@ -163,8 +166,7 @@ static const char *task_survey_field(const char *status, const char *name)
 static bool task_survey_is_in_call(const struct task_survey_look *l, uint32_t tid)
 {
     const struct record_head *head = l->record;
-    const struct record_layout at = record_layout(head);
-    const struct record_thread *threads = (const void *)((const char *)head + at.threads);
+    const struct record_thread *threads = l->threads;
     const uint32_t used = atomic_load_explicit(&head->threads_used, memory_order_relaxed);
     bool found = false;
     for (uint32_t i = 0; i < RECORD_LIBRARY; i++)
@@ -335,6 +337,7 @@ bool task_survey_take(void *ctx, struct arena *arena, struct record_survey *out)
     const struct record_head *head = s->record;
     struct task_survey_look look = {
         .record = head,
+        .threads = s->threads,
         .pid = (pid_t)atomic_load_explicit(&head->pid, memory_order_relaxed),
         .engine = atomic_load_explicit(&head->tap, memory_order_relaxed) == RECORD_TAP_ENGINE,
         .out = out};

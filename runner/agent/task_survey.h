@@ -30,9 +30,11 @@
 
 struct task_survey {
     const struct record_head *record; /* of the rank */
-    uint64_t file;                    /* the inode of its memory; 0: not known */
-    pid_t pid;                        /* the process that was found to have mapped it; 0: none */
-    uint64_t started;                 /* of that process, in ticks since the boot */
+    /* RECORD_THREADS of them. Its head does not say where: the rank may damage that. */
+    const struct record_thread *threads;
+    uint64_t file;    /* the inode of its memory; 0: not known */
+    pid_t pid;        /* the process that was found to have mapped it; 0: none */
+    uint64_t started; /* of that process, in ticks since the boot */
 };
 
 /* `fd`: the memory file of the record. */

@@ -80,17 +80,32 @@ void uplink_send_output(struct rank_pipe *p, const void *bytes, size_t len)
 
 /* ---- the log ---- */
 
+/* Sends what has arrived up to the end of a line. */
+static void uplink_send_lines(struct agent *a)
+{
+    struct buf b;
+    const char *end = memrchr(a->debug_lines, '\n', a->debug_len);
+    const size_t len = end ? (size_t)(end - a->debug_lines) + 1 : 0;
+    char lines[sizeof a->debug_lines + 1];
+    if (!len)
+        return;
+    memcpy(lines, a->debug_lines, len);
+    lines[len] = '\0';
+    buf_init(&b);
+    wire_put_debug_lines(&b, &(struct wire_debug_lines){lines});
+    conn_send_buf(&a->runner, WIRE_DEBUG_LINES, WIRE_HOST, a->desc.attempt, &b);
+    buf_fini(&b);
+    a->debug_len -= len;
+    memmove(a->debug_lines, a->debug_lines + len, a->debug_len);
+}
+
 void uplink_send_debug(struct agent *a)
 {
-    char lines[4096];
     ssize_t n;
-    while (a->debug.fd >= 0 && (n = read(a->debug.fd, lines, sizeof lines - 1)) > 0) {
-        struct buf b;
-        lines[n] = '\0';
-        buf_init(&b);
-        wire_put_debug_lines(&b, &(struct wire_debug_lines){lines});
-        conn_send_buf(&a->runner, WIRE_DEBUG_LINES, WIRE_HOST, a->desc.attempt, &b);
-        buf_fini(&b);
+    while (a->debug.fd >= 0 && (n = read(a->debug.fd, a->debug_lines + a->debug_len,
+                                         sizeof a->debug_lines - a->debug_len)) > 0) {
+        a->debug_len += (size_t)n;
+        uplink_send_lines(a);
     }
 }
 

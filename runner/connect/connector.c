@@ -10,7 +10,6 @@
 #include "base/debug.h"
 #include "base/names.h"
 #include "base/reap.h"
-#include "base/wire_fields.h"
 #include "connect/staging.h"
 #include "plan/plan.h"
 #include "prefix.h"
@@ -545,28 +544,4 @@ void connector_free(struct connector *c)
     buf_fini(&c->desc_bytes);
     arena_fini(&c->arena);
     free(c);
-}
-
-/* ---- the logs of agents ---- */
-
-void connector_start_log(struct conn *conn, const char *host)
-{
-    struct buf b;
-    if (!debug_areas())
-        return;
-    buf_init(&b);
-    wire_put_debug(&b, &(struct wire_debug){debug_areas(), debug_start_ns(), host});
-    conn_send_buf(conn, WIRE_DEBUG, WIRE_HOST, 0, &b);
-    buf_fini(&b);
-}
-
-/* A frame with lines that cannot be read is dropped: a log fails no job. */
-void connector_relay_log(const struct wire_frame *f)
-{
-    struct wire_debug_lines debug;
-    struct arena arena;
-    arena_init(&arena);
-    if (wire_read_debug_lines(f, &arena, &debug))
-        debug_relay(debug.lines, strlen(debug.lines));
-    arena_fini(&arena);
 }

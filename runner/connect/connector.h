@@ -10,7 +10,6 @@
 #ifndef RUNNER_CONNECT_CONNECTOR_H
 #define RUNNER_CONNECT_CONNECTOR_H
 
-#include "base/conn.h"
 #include "base/desc.h"
 #include "base/loop.h"
 #include "connect/transport.h"
@@ -60,14 +59,5 @@ void connector_set_interface(struct connector *c, const char *interface);
 bool connector_choose_rdma(struct connector *c, bool every_host_has_rdma);
 /* The encoded description for this host; borrowed until the next call. */
 const struct buf *connector_host_desc(struct connector *c, uint32_t host);
-
-/* ---- the logs of agents (base/debug.h) ----
- *
- * An agent logs nothing until the runner has answered its HELLO with DEBUG; its lines arrive as
- * DEBUG_LINES, and go to the log of this process as they are. */
-
-/* Answers HELLO, if anything is logged. `host`: its name in the job. */
-void connector_start_log(struct conn *conn, const char *host);
-void connector_relay_log(const struct wire_frame *f);
 
 #endif

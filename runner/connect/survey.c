@@ -4,7 +4,7 @@
 #include "base/exit_codes.h"
 #include "base/wire_fields.h"
 #include "build_id.h"
-#include "connect/connector.h"
+#include "connect/agent_log.h"
 
 #include <collrun/types.h>
 #include <errno.h>
@@ -80,7 +80,7 @@ static void survey_on_hello(struct survey_host *h, const struct wire_frame *f)
     h->reached_ns = now_ns() - s->begin_ns;
     h->answered = true;
     survey_send_keepalive(h);
-    connector_start_log(&h->conn, survey_name(h));
+    agent_log_start(&h->conn, survey_name(h));
     s->hooks.on_hello(s->hooks.ctx, h);
 }
 
@@ -125,7 +125,7 @@ static void survey_on_frame(struct conn *c, const struct wire_frame *f)
     if (f->type == WIRE_HELLO && !h->answered)
         survey_on_hello(h, f);
     else if (f->type == WIRE_DEBUG_LINES)
-        connector_relay_log(f);
+        agent_log_relay(f);
     else if (h->answered)
         h->survey->hooks.on_frame(h->survey->hooks.ctx, h, f);
 }

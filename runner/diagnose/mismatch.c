@@ -22,22 +22,31 @@ static const struct group_snapshot *mismatch_group(const struct rank_state *r, c
     return NULL;
 }
 
-/* The rank's call of a collective, by its record. */
-static bool mismatch_recorded_call(const struct rank_state *r, const char *group, uint64_t number,
-                                   struct align_call *out)
+/* The rank's call of a collective, by its record; `scope`, which is unique in the job, may be NULL.
+ */
+static bool mismatch_find_op(const struct rank_state *r, const char *group, const char *scope,
+                             uint64_t number, struct record_view_op *op)
 {
-    struct record_view_op op;
     struct record_view_group g;
     if (!r->record_bytes)
         return false;
     for (uint64_t i = record_view_end(&r->record); i-- > record_view_first(&r->record);) {
-        if (!record_view_op(&r->record, i, &op) || !op.is_current || op.number != number ||
-            !record_view_group(&r->record, op.slot, &g) || g.messages || strcmp(g.name, group) != 0)
-            continue;
-        *out = align_call_of(&op);
-        return true;
+        if (record_view_op(&r->record, i, op) && op->is_current && op->number == number &&
+            record_view_group(&r->record, op->slot, &g) && !g.messages &&
+            (scope ? strcmp(g.scope, scope) == 0 : strcmp(g.name, group) == 0))
+            return true;
     }
     return false;
+}
+
+static bool mismatch_recorded_call(const struct rank_state *r, const char *group, uint64_t number,
+                                   struct align_call *out)
+{
+    struct record_view_op op;
+    if (!mismatch_find_op(r, group, NULL, number, &op))
+        return false;
+    *out = align_call_of(&op);
+    return true;
 }
 
 static bool mismatch_call_of(const struct rank_state *r, const char *group, uint64_t number,
@@ -107,29 +116,16 @@ static const char *mismatch_call_text(const struct rank_state *r, const struct a
     return arena_strdup(arena, text);
 }
 
-/* The address at which a rank has called the operation of MPI; 0: not known. */
-static uint64_t mismatch_site(const struct rank_state *r, const char *group, uint64_t number)
-{
-    struct record_view_op op;
-    struct record_view_group g;
-    if (!r->record_bytes)
-        return 0;
-    for (uint64_t i = record_view_end(&r->record); i-- > record_view_first(&r->record);) {
-        if (record_view_op(&r->record, i, &op) && op.is_current && op.function &&
-            op.number == number && record_view_group(&r->record, op.slot, &g) && !g.messages &&
-            strcmp(g.name, group) == 0)
-            return op.site;
-    }
-    return 0;
-}
-
-/* One place stands for all ranks that have made the call. */
+/* One place stands for all ranks that have made the call; only calls of MPI have one. */
 static void mismatch_set_site(const struct evidence *e, const struct align_difference *d,
                               struct verdict_call *call)
 {
     for (uint32_t i = 0; i < call->ranks.n && !call->site; i++) {
         call->rank = call->ranks.items[i];
-        call->site = mismatch_site(&e->ranks[call->rank], d->group, d->number);
+        struct record_view_op op;
+        const bool known =
+            mismatch_find_op(&e->ranks[call->rank], d->group, d->scope, d->number, &op);
+        call->site = known && op.function ? op.site : 0;
     }
 }
 

@@ -5,7 +5,7 @@
 #include "base/exit_codes.h"
 #include "base/wire_fields.h"
 #include "build_id.h"
-#include "connect/connector.h"
+#include "connect/agent_log.h"
 #include "report/json_value.h"
 #include "report/output.h"
 #include "run/run_state.h"
@@ -196,7 +196,7 @@ void bring_up_on_hello(struct bring_up *b, struct host *host, const struct wire_
               run->desc->hosts[host->index].name, hello.build, hello.version, host->machine,
               (double)host->clock_offset_ns / 1e9, host->rdma);
     bool remote = connector_is_remote(b->connector, host->index);
-    connector_start_log(&host->conn, run->desc->hosts[host->index].name);
+    agent_log_start(&host->conn, run->desc->hosts[host->index].name);
     hosts_send_keepalive(run, host->index, remote ? hosts_runner_silence_ms(run) : 0);
     rundir_event(run->rundir, "host",
                  json_pack("{s:s, s:f}", "host", run->desc->hosts[host->index].name,

@@ -4,7 +4,7 @@
 #include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/wire_fields.h"
-#include "connect/connector.h"
+#include "connect/agent_log.h"
 #include "diagnose/deadlock.h"
 #include "diagnose/mismatch.h"
 #include "diagnose/policy.h"
@@ -740,7 +740,7 @@ void frames_on_frame(struct frames *s, struct host *host, const struct wire_fram
         frames_on_bye(s, host);
         break;
     case WIRE_DEBUG_LINES:
-        connector_relay_log(f);
+        agent_log_relay(f);
         break;
     case WIRE_SNAPSHOT:
         if (host->has_hello && !proof_watch_take(s->proof_watch, host->index, f))

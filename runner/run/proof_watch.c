@@ -65,9 +65,10 @@ static bool proof_watch_all_have_answered(const struct proof_watch *w)
 static void proof_watch_look(struct proof_watch *w)
 {
     struct buf b;
+    w->look += !w->looks; /* asked again, the number stays: a host may answer late */
     w->looks = true;
     buf_init(&b);
-    wire_put_look(&b, &(struct wire_look){++w->look});
+    wire_put_look(&b, &(struct wire_look){w->look});
     hosts_send_all(w->run, WIRE_LOOK, &b);
     buf_fini(&b);
     proof_watch_set(w, PROOF_WATCH_ANSWER_NS);

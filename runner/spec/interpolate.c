@@ -48,6 +48,14 @@ static int interpolate_malformed(const char *at, size_t len, struct arena *arena
     const char *text = arena_strndup(arena, at, len);
     diag_set(d, COLLRUN_ERR_INVALID, "%s is not ${env:NAME}, ${env:NAME:-default} or ${var:NAME}",
              quote(text, (char[QUOTE_SIZE]){0}));
+    /* ${n} and ${vars:n} */
+    const char *colon = memchr(at, ':', len), *name = colon ? colon + 1 : at + 2;
+    const size_t n = (size_t)(at + len - name);
+    if (n > 1 && at[len - 1] == '}' && interpolate_is_var_name(name, n - 1))
+        return diag_hint(d,
+                         "a variable of the job is ${var:%.*s}, one of the environment "
+                         "${env:%.*s}; write $${ for a literal ${",
+                         (int)(n - 1), name, (int)(n - 1), name);
     return diag_hint(d, "write $${ for a literal ${");
 }
 

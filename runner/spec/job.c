@@ -308,22 +308,6 @@ static int job_fail(struct diag_list *diags, const struct diag *d)
     return d->code;
 }
 
-/* Returns the folder of a file; without one, the working directory. */
-static const char *job_folder(const char *file, struct arena *arena)
-{
-    char *real = file ? realpath(file, NULL) : NULL;
-    const bool folder = real != NULL;
-    if (!real) /* a pipe */
-        real = realpath(".", NULL);
-    char *slash = real && folder ? strrchr(real, '/') : NULL;
-    const char *dir = !real           ? "/"
-                      : !slash        ? arena_strdup(arena, real)
-                      : slash == real ? "/"
-                                      : arena_strndup(arena, real, (size_t)(slash - real));
-    free(real);
-    return dir;
-}
-
 static int job_read_tree(struct job *job, const struct job_request *request, struct arena *arena,
                          struct node **root, struct diag_list *diags)
 {
@@ -350,7 +334,7 @@ int job_read(struct job *job, const struct job_request *request, struct arena *a
     root = job_add_world(root, arena);
     job->tree = root;
     walk_read(&schema_job, root, job, arena, diags);
-    job->dir = job_folder(request->text ? NULL : job->file, arena);
+    job->dir = path_folder(request->text ? NULL : job->file, arena);
     job_set_name(job, request->name, arena);
     for (uint32_t i = 0; i < job->nworkloads; i++)
         job_name_workload(job, i, arena);

@@ -57,23 +57,6 @@ static void layers_remove_key(struct node *map, const char *key)
 
 /* ---- the file of an item of `include` ---- */
 
-/* The folder of a file, links resolved; of a pipe, the working directory. */
-static const char *layers_folder(const char *file, struct arena *arena)
-{
-    char *real = realpath(file, NULL);
-    struct stat st;
-    if (real && stat(real, &st) == 0 && !S_ISREG(st.st_mode)) {
-        free(real);
-        real = NULL;
-    }
-    char *slash = real ? strrchr(real, '/') : NULL;
-    const char *folder = !slash          ? "."
-                         : slash == real ? "/"
-                                         : arena_strndup(arena, real, (size_t)(slash - real));
-    free(real);
-    return folder;
-}
-
 static bool layers_same_file(const char *a, const char *b)
 {
     struct stat one, other;
@@ -88,7 +71,7 @@ static const char *layers_find(struct layers *l, const char *written)
     const char *file = l->open[l->depth].name, *slash = strrchr(file, '/');
     if (written[0] == '/')
         return written;
-    const char *real = path_join(layers_folder(file, l->arena), written, l->arena);
+    const char *real = path_join(path_folder(file, l->arena), written, l->arena);
     const char *beside =
         slash ? arena_printf(l->arena, "%.*s/%s", (int)(slash - file), file, written) : written;
     return layers_same_file(real, beside) ? beside : real;
@@ -340,7 +323,9 @@ int layers_add(struct node **root, const struct job_request *request, struct sou
     if (code < 0 || (*root)->kind != NODE_MAP)
         return code;
     *root = merge_finish(*root, &schema_job, arena);
-    code = vars_fill(root, arena, diags);
+    /* An option may have replaced the only value that refers to a variable. */
+    const bool as_written = !request->nprofiles && !request->nsets;
+    code = vars_fill(root, as_written, arena, diags);
     layers_remove_key(*root, "vars");
     layers_remove_key(*root, "profiles");
     return code;

@@ -7,6 +7,7 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int path_expand_home(const char *path, bool template, struct arena *arena, const char **out,
@@ -65,4 +66,17 @@ const char *path_join(const char *folder, const char *path, struct arena *arena)
     }
     *to = '\0';
     return out;
+}
+
+const char *path_folder(const char *file, struct arena *arena)
+{
+    struct stat st;
+    const bool regular = file && stat(file, &st) == 0 && S_ISREG(st.st_mode);
+    char *real = realpath(regular ? file : ".", NULL);
+    char *slash = real && regular ? strrchr(real, '/') : NULL;
+    if (slash)
+        *slash = '\0';
+    const char *folder = real && *real ? arena_strdup(arena, real) : "/";
+    free(real);
+    return folder;
 }

@@ -18,4 +18,8 @@ int path_expand_home(const char *path, bool template, struct arena *arena, const
  * and ".." remain: a program may look at its own path. */
 const char *path_join(const char *folder, const char *path, struct arena *arena);
 
+/* The folder of a regular file, links resolved; of anything else, such as a pipe or NULL, the
+ * working directory. */
+const char *path_folder(const char *file, struct arena *arena);
+
 #endif

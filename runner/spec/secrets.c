@@ -161,3 +161,9 @@ void secrets_mask_diag(struct diag *d, const struct job_strs *names)
     secrets_mask_buffer(d->note2, sizeof d->note2, &m);
     secrets_mask_buffer(d->hint, sizeof d->hint, &m);
 }
+
+void secrets_mask_line(const void *names, char *line, size_t size)
+{
+    secrets_mask_buffer(line, size,
+                        &(struct masking){.names = names, .dollar = '$', .error = true});
+}

@@ -30,5 +30,6 @@ void secrets_mask_plan(json_t *plan, const struct job_strs *names); /* in what m
  * form that quote() gives it, too, and where it is cut. */
 void secrets_mask_errors(json_t *object, const struct job_strs *names);
 void secrets_mask_diag(struct diag *d, const struct job_strs *names);
+void secrets_mask_line(const void *names, char *line, size_t size); /* for debug_set_mask */
 
 #endif

@@ -153,9 +153,10 @@ static const char *vars_expand(struct vars *v, const struct node *node)
     const char *text = node->text, *at, *name;
     bool good = true;
     for (size_t len; good && (len = interpolate_find_var(text, &at, &name)); text = at + len) {
+        const size_t before = out.len;
         buf_put(&out, text, (size_t)(at - text));
         good = vars_put_reference(v, name, len - 7, node->loc, &out) &&
-               vars_count(v, 0, out.len, node->loc);
+               vars_count(v, 0, out.len - before, node->loc);
     }
     buf_put(&out, text, strlen(text));
     const char *expanded = good ? arena_strndup(v->arena, (char *)out.data, out.len) : NULL;
@@ -305,7 +306,7 @@ static void vars_warn_unused(struct vars *v)
     }
 }
 
-int vars_fill(struct node **root, struct arena *arena, struct diag_list *diags)
+int vars_fill(struct node **root, bool warn, struct arena *arena, struct diag_list *diags)
 {
     struct vars v = {.arena = arena, .diags = diags, .depth = 1};
     const struct node *map = node_get(*root, "vars"), *profiles = node_get(*root, "profiles");
@@ -329,6 +330,7 @@ int vars_fill(struct node **root, struct arena *arena, struct diag_list *diags)
         }
     if (profiles)
         vars_mark_used(&v, profiles);
-    vars_warn_unused(&v);
+    if (warn)
+        vars_warn_unused(&v);
     return 0;
 }

@@ -11,7 +11,8 @@
 #include "spec/node.h"
 
 /* Fills in all references outside `vars` and `profiles`. Reports undefined variables, those
- * without a value, and with a warning those of the job file that nothing refers to. */
-int vars_fill(struct node **root, struct arena *arena, struct diag_list *diags);
+ * without a value, and if `warn` is set, with a warning, those of the job file that nothing refers
+ * to. */
+int vars_fill(struct node **root, bool warn, struct arena *arena, struct diag_list *diags);
 
 #endif

@@ -16,6 +16,7 @@
 #include "base/preload.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -125,11 +126,21 @@ static bool calls_init_begin(struct tap_call *c)
     return true;
 }
 
+/* The level that MPI provides, also after MPI_Init: variables may have raised it there. Without an
+ * answer any thread may call. */
+static int calls_provided(void)
+{
+    int (*function)(int *), value = INT_MAX;
+    void *found = tap_library_find("PMPI_Query_thread");
+    memcpy(&function, &found, sizeof function);
+    return found && function(&value) == 0 ? value : INT_MAX;
+}
+
 static void calls_init_end(struct tap_call *c, int rc)
 {
-    const uint8_t level = c->function->at.level;
+    (void)c;
     if (rc == 0)
-        calls_start(level ? *(const int *)(uintptr_t)tap_argument(c, level) : 0);
+        calls_start(calls_provided());
 }
 
 /* ---- collectives, and what makes communicators ---- */
@@ -163,11 +174,9 @@ static void calls_collective_posted(struct tap_call *c, int rc)
         record_close(c->writer, r->posted[0]);
         return;
     }
-    r->handle = tap_handle_at(tap_argument(c, c->function->at.request), 0);
     r->newcomm = c->function->at.newcomm ? tap_argument(c, c->function->at.newcomm) : 0;
     r->active = true;
-    tap_comm_use(r->comm);
-    tap_request_add(r);
+    tap_request_keep(c, tap_handle_at(tap_argument(c, c->function->at.request), 0));
 }
 
 static void calls_collective_end(struct tap_call *c, int rc)
@@ -251,7 +260,6 @@ bool tap_call_begin(struct tap_call *c, const struct tap_function *f, word *args
                                        : NULL;
     if (!calls_begin(c))
         return false;
-    c->outer = calls_inside;
     calls_inside = c;
     return true;
 }

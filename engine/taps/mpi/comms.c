@@ -23,8 +23,10 @@ enum { COMM_PLACES = 4096, COMM_NAME = 64, COMM_OCCURRENCES = 64 };
 static struct {
     struct record_writer *writer;
     _Atomic uint64_t lock; /* 1: a thread changes the table */
-    struct tap_comm
-        *_Atomic places[COMM_PLACES]; /* a hash of the handles; &comm_removed: was one */
+    struct {
+        word _Atomic handle; /* of `comm`, which a reader of another place does not touch */
+        struct tap_comm *_Atomic comm; /* &comm_removed: was one */
+    } places[COMM_PLACES];             /* a hash of the handles */
     uint32_t used;
     word world_group;
     struct tap_comm *world;
@@ -39,10 +41,9 @@ static struct tap_comm comm_removed;
 /* ---- functions of MPI ---- */
 
 static struct {
-    int (*size)(word, int *), (*rank)(word, int *), (*remote_size)(word, int *);
+    int (*size)(word, int *), (*rank)(word, int *);
     int (*test_inter)(word, int *), (*group)(word, void *), (*group_free)(void *);
     int (*translate)(word, word, const int *, word, int *);
-    int (*name)(word, char *, int *);
 } mpi;
 
 static bool comm_find_functions(void)
@@ -55,8 +56,7 @@ static bool comm_find_functions(void)
                 {"PMPI_Comm_test_inter", &mpi.test_inter},
                 {"PMPI_Comm_group", &mpi.group},
                 {"PMPI_Group_free", &mpi.group_free},
-                {"PMPI_Group_translate_ranks", &mpi.translate},
-                {"PMPI_Comm_get_name", &mpi.name}};
+                {"PMPI_Group_translate_ranks", &mpi.translate}};
     bool all = true;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         void *found = tap_library_find(rows[i].name);
@@ -77,8 +77,9 @@ struct tap_comm *tap_comm_find(word argument)
 {
     const word handle = tap_handle(argument);
     for (uint32_t i = comm_place(handle);; i = (i + 1) % COMM_PLACES) {
-        struct tap_comm *c = atomic_load_explicit(&comms.places[i], memory_order_acquire);
-        if (!c || (c != &comm_removed && c->handle == handle))
+        struct tap_comm *c = atomic_load_explicit(&comms.places[i].comm, memory_order_acquire);
+        if (!c || (c != &comm_removed &&
+                   atomic_load_explicit(&comms.places[i].handle, memory_order_relaxed) == handle))
             return c;
     }
 }
@@ -99,13 +100,15 @@ static bool comm_put(struct tap_comm *comm)
 {
     bool put = false;
     comm_lock();
-    for (uint32_t i = comm_place(comm->handle); !put && comms.used < COMM_PLACES / 2;
-         i = (i + 1) % COMM_PLACES) {
-        struct tap_comm *c = atomic_load(&comms.places[i]);
+    for (uint32_t i = comm_place(comm->handle); !put; i = (i + 1) % COMM_PLACES) {
+        struct tap_comm *c = atomic_load(&comms.places[i].comm);
         if (c && c != &comm_removed)
             continue;
+        if (!c && comms.used == COMM_PLACES / 2)
+            break;
         comms.used += !c;
-        atomic_store_explicit(&comms.places[i], comm, memory_order_release);
+        atomic_store_explicit(&comms.places[i].handle, comm->handle, memory_order_relaxed);
+        atomic_store_explicit(&comms.places[i].comm, comm, memory_order_release);
         put = true;
     }
     comm_unlock();
@@ -115,10 +118,10 @@ static bool comm_put(struct tap_comm *comm)
 static void comm_take_out(const struct tap_comm *comm)
 {
     comm_lock();
-    for (uint32_t i = comm_place(comm->handle); atomic_load(&comms.places[i]);
+    for (uint32_t i = comm_place(comm->handle); atomic_load(&comms.places[i].comm);
          i = (i + 1) % COMM_PLACES)
-        if (atomic_load(&comms.places[i]) == comm)
-            atomic_store(&comms.places[i], &comm_removed);
+        if (atomic_load(&comms.places[i].comm) == comm)
+            atomic_store(&comms.places[i].comm, &comm_removed);
     comm_unlock();
 }
 
@@ -259,7 +262,7 @@ void tap_comm_rename(struct tap_comm *comm, const char *name)
 
 /* ---- how they are made ---- */
 
-/* The name that MPI has for it; "": none. MPICH copies that of the parent to a duplicate. */
+/* Its name is that of its parent, and how it was made. */
 static void comm_open_child(struct tap_comm *parent, struct tap_comm *c, const char *how)
 {
     char name[COMM_NAME + 32];

@@ -192,6 +192,26 @@ bool tap_message_begin(struct tap_call *c)
     return true;
 }
 
+/* MPICH has one handle for all requests that are complete when they are made: of such a one, only
+ * the last is known, and those before it are complete. */
+void tap_request_keep(struct tap_call *c, word handle)
+{
+    struct tap_request old;
+    c->request.handle = handle;
+    tap_comm_use(c->request.comm);
+    tap_request_add(&c->request, &old);
+    if (!old.function)
+        return;
+    const bool message = collrun_kind_is_message((enum collrun_kind)old.parts[0].kind);
+    const struct record_queue *q = message ? &old.comm->messages : &old.comm->collectives;
+    for (int i = 0; i < old.nparts; i++) {
+        record_close(c->writer, old.posted[i]);
+        if (old.entries[i] != RECORD_QUEUE_NONE)
+            record_queue_end(q, old.entries[i], RECORD_DONE, record_ticks_if_timed(q->head));
+    }
+    tap_comm_release(old.comm);
+}
+
 /* A nonblocking form has returned: its request is known by the handle from now on. */
 static void message_started(struct tap_call *c, int rc)
 {
@@ -200,13 +220,12 @@ static void message_started(struct tap_call *c, int rc)
                                 : tap_library.request_null;
     record_leave(c->thread);
     if (handle == tap_library.request_null) {
+        message_complete(c, r, NULL, rc == 0 ? RECORD_DONE : RECORD_FAILED);
         for (int i = 0; i < r->nparts; i++)
             record_close(c->writer, r->posted[i]);
     } else {
-        r->handle = handle;
         r->active = true;
-        tap_comm_use(r->comm);
-        tap_request_add(r);
+        tap_request_keep(c, handle);
     }
     record_outside(c->thread);
 }
@@ -239,10 +258,8 @@ void tap_message_end(struct tap_call *c, int rc)
     case TAP_INIT_MESSAGE:
         if (rc != 0)
             return;
-        r->handle = tap_handle_at(tap_argument(c, c->function->at.request), 0);
         r->persistent = true;
-        tap_comm_use(r->comm);
-        tap_request_add(r);
+        tap_request_keep(c, tap_handle_at(tap_argument(c, c->function->at.request), 0));
         return;
     case TAP_PROBE:
     case TAP_IMPROBE:
@@ -396,8 +413,8 @@ static void wait_complete(struct tap_call *c, uint32_t i, uint32_t at)
         tap_request_set(r);
         return;
     }
-    tap_request_remove(r);
-    tap_comm_release(r->comm);
+    if (tap_request_remove(r))
+        tap_comm_release(r->comm);
 }
 
 /* Which requests the call has completed, by its results. */
@@ -499,8 +516,8 @@ static void request_changed(struct tap_call *c, struct tap_request *r)
             else
                 record_give_up(c->writer, r->posted[k], RECORD_ABANDONED);
         }
-        tap_request_remove(r);
-        tap_comm_release(r->comm);
+        if (tap_request_remove(r))
+            tap_comm_release(r->comm);
     }
 }
 

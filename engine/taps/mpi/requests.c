@@ -57,13 +57,15 @@ static bool request_grow(void)
     return true;
 }
 
-void tap_request_add(struct tap_request *request)
+void tap_request_add(struct tap_request *request, struct tap_request *old)
 {
+    *old = (struct tap_request){0};
     request_lock();
     request->use = ++requests.uses;
     if (2 * requests.used < requests.size || request_grow()) {
         struct tap_request *r = request_at(requests.items, requests.size, request->handle);
         requests.used += !r->function;
+        *old = *r;
         *r = *request;
     }
     request_unlock();
@@ -91,9 +93,11 @@ void tap_request_set(const struct tap_request *request)
     request_unlock();
 }
 
-/* Another thread may have got the handle meanwhile, for a new request. */
-void tap_request_remove(const struct tap_request *request)
+/* Another thread may have got the handle meanwhile, for a new request; or the program has listed
+ * one twice. */
+bool tap_request_remove(const struct tap_request *request)
 {
+    bool removed = false;
     request_lock();
     struct tap_request *r =
         requests.size ? request_at(requests.items, requests.size, request->handle) : NULL;
@@ -109,6 +113,8 @@ void tap_request_remove(const struct tap_request *request)
             hole = i;
         }
         requests.items[hole].function = 0;
+        removed = true;
     }
     request_unlock();
+    return removed;
 }

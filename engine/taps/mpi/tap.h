@@ -34,7 +34,7 @@ enum tap_abi { TAP_MPICH, TAP_OPEN_MPI, TAP_STANDARD };
 struct tap_library {
     enum tap_abi abi;
     uint32_t handle_size; /* bytes of a handle in memory */
-    int any_source, any_tag, proc_null, undefined;
+    int any_source, any_tag, proc_null;
     word in_place, status_ignore, comm_null, comm_world, comm_self, request_null;
     size_t status_size, status_source, status_tag; /* MPI_Status: its size, offsets of members */
     int combiner_named;                            /* the others follow in one order */
@@ -106,7 +106,7 @@ struct tap_arguments {
     uint8_t count, type, op, root, peer, tag, comm, newcomm, name;
     uint8_t source, recvtag; /* of the receive of sendrecv */
     uint8_t request;         /* a nonblocking form */
-    uint8_t n, requests, status, flag, index, outcount, message, level;
+    uint8_t n, requests, status, flag, index, outcount, message;
     bool types;          /* sendtype and recvtype are arrays: alltoallw */
     bool sync, buffered; /* waits for its receiver; does not wait */
 };
@@ -182,11 +182,13 @@ struct tap_request {
     struct record_part parts[2];
 };
 
-void tap_request_add(struct tap_request *request); /* sets `use` */
+/* Sets `use`. `old`: the request that had the handle; `function` is 0 if none had. */
+void tap_request_add(struct tap_request *request, struct tap_request *old);
 /* A copy. False: it is not known. */
 bool tap_request_get(word handle, struct tap_request *out);
 void tap_request_set(const struct tap_request *request); /* one that is there */
-void tap_request_remove(const struct tap_request *request);
+/* True: it was there, and its use of the communicator is the caller's to release. */
+bool tap_request_remove(const struct tap_request *request);
 
 /* ---- a call that is being recorded, in the frame of the function ---- */
 
@@ -198,7 +200,6 @@ struct tap_call {
     struct record_writer *writer;
     struct record_thread *thread; /* NULL: nothing is written before the library has returned */
     struct tap_comm *comm;
-    struct tap_call *outer; /* of the thread; see calls.c */
     struct record_at at;
     struct tap_request request; /* what the call does, whether blocking or not */
     uint32_t n;                 /* requests of a completion */
@@ -232,6 +233,8 @@ void tap_collective_end(const struct tap_request *r, enum record_state state);
 
 /* ---- messages.c ---- */
 
+/* The request of the call is known by this handle from now on. */
+void tap_request_keep(struct tap_call *c, word handle);
 /* Each returns false if the call passes through. */
 bool tap_message_begin(struct tap_call *c); /* SEND, RECV, SENDRECV, INIT_MESSAGE, PROBE */
 void tap_message_end(struct tap_call *c, int rc);

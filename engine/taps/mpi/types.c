@@ -75,6 +75,7 @@ static void type_append(struct tap_type *to, const struct tap_type *type, uint64
 
 struct type_functions {
     int (*envelope)(word, int *, int *, int *, int *);
+    int (*envelope_c)(word, int64_t *, int64_t *, int64_t *, int64_t *, int *); /* may be NULL */
     int (*contents)(word, word, word, word, int *, intptr_t *, void *);
     int (*name)(word, char *, int *);
     int (*size)(word, int *);
@@ -90,6 +91,7 @@ static const struct type_functions *type_functions(void)
             const char *name;
             void *to;
         } rows[] = {{"PMPI_Type_get_envelope", &f.envelope},
+                    {"PMPI_Type_get_envelope_c", &f.envelope_c},
                     {"PMPI_Type_get_contents", &f.contents},
                     {"PMPI_Type_get_name", &f.name},
                     {"PMPI_Type_size", &f.size},
@@ -195,14 +197,32 @@ static void type_combine(enum type_combiner combiner, const int *n, int nn,
     }
 }
 
-/* The handles of derived types that MPI returns are ours to free. */
+/* How many integers, addresses and types describe it; no types, if it has large counts: the short
+ * form is an error then, by which MPI ends the program. */
+static bool type_envelope(word handle, int n[3], enum type_combiner *combiner)
+{
+    const struct type_functions *f = type_functions();
+    int64_t m[4] = {0};
+    int raw = 0;
+    const int rc = f->envelope_c ? f->envelope_c(handle, &m[0], &m[1], &m[2], &m[3], &raw)
+                                 : f->envelope(handle, &n[0], &n[1], &n[2], &raw);
+    if (f->envelope_c) {
+        n[0] = m[2] ? 0 : (int)m[0];
+        n[1] = m[2] ? 0 : (int)m[1];
+        n[2] = m[2] ? 0 : (int)m[3];
+    }
+    *combiner = type_combiner(raw);
+    return rc == 0;
+}
+
+/* The handles of derived types that MPI returns are ours to free. Of those that are not known some
+ * are predefined, as Fortran's of a precision. */
 static void type_free(word handle)
 {
-    int n[3] = {0}, combiner = 0;
-    const struct type_functions *f = type_functions();
-    if (f->envelope(handle, &n[0], &n[1], &n[2], &combiner) == 0 &&
-        type_combiner(combiner) != NAMED)
-        f->free(&handle);
+    int n[3] = {0};
+    enum type_combiner combiner;
+    if (type_envelope(handle, n, &combiner) && combiner != NAMED && combiner != UNKNOWN)
+        type_functions()->free(&handle);
 }
 
 static void type_derived(word handle, const int n[3], enum type_combiner combiner, int depth,
@@ -235,13 +255,13 @@ static void type_derived(word handle, const int n[3], enum type_combiner combine
 static void type_flatten(word handle, int depth, struct tap_type *out)
 {
     const struct type_functions *f = type_functions();
-    int n[3] = {0}, raw = 0;
+    int n[3] = {0};
+    enum type_combiner combiner;
     if (!f->envelope || !f->contents || !f->name || !f->size || !f->free || depth > TYPE_DEPTH ||
-        f->envelope(handle, &n[0], &n[1], &n[2], &raw) != 0) {
+        !type_envelope(handle, n, &combiner)) {
         type_unknown(handle, out);
         return;
     }
-    const enum type_combiner combiner = type_combiner(raw);
     if (combiner == NAMED)
         type_named(handle, out);
     else if (combiner == UNKNOWN)

@@ -256,6 +256,34 @@ static void communicators(void)
     MPI_Comm_free(&dup);
 }
 
+/* MPICH has one handle for all requests that are complete when they are made. */
+static void complete_at_once(MPI_Comm comm)
+{
+    int me, n, x[2] = {0}, got[2];
+    MPI_Request r[4];
+    MPI_Comm_rank(comm, &me);
+    MPI_Comm_size(comm, &n);
+    x[0] = me;
+    for (int i = 0; i < 4; i++) {
+        MPI_Isend(x, 1, MPI_INT, MPI_PROC_NULL, 21, comm, &r[0]);
+        MPI_Isend(x, 1, MPI_INT, (me + 1) % n, 21, comm, &r[1]);
+        MPI_Isend(x + 1, 1, MPI_INT, (me + 1) % n, 22, comm, &r[2]);
+        MPI_Irecv(got, 1, MPI_INT, MPI_PROC_NULL, 21, comm, &r[3]);
+        MPI_Recv(got, 1, MPI_INT, (me + n - 1) % n, 21, comm, MPI_STATUS_IGNORE);
+        MPI_Recv(got + 1, 1, MPI_INT, (me + n - 1) % n, 22, comm, MPI_STATUS_IGNORE);
+        MPI_Waitall(4, r, MPI_STATUSES_IGNORE);
+        add(got, 2);
+    }
+#if MPI_VERSION >= 4
+    MPI_Datatype type;
+    MPI_Type_contiguous_c(2, MPI_INT, &type); /* MPI_Type_get_envelope may be an error for it */
+    MPI_Type_commit(&type);
+    MPI_Bcast(x, 1, type, 0, comm);
+    MPI_Type_free(&type);
+    add(x, 2);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     int times = argc > 1 ? atoi(argv[1]) : 1, provided;
@@ -271,6 +299,7 @@ int main(int argc, char **argv)
         nonblocking(MPI_COMM_WORLD);
         messages(MPI_COMM_WORLD);
         messages(MPI_COMM_SELF);
+        complete_at_once(MPI_COMM_WORLD);
         communicators();
     }
     printf("rank %d of %d: %ld\n", rank, size, sum);
