@@ -195,7 +195,7 @@ static void wire_put_ranks(struct buf *out, const struct wire_ranks *ranks)
 static void wire_read_ranks(struct reader *r, struct arena *arena, struct wire_ranks *ranks)
 {
     ranks->n = read_count(r, sizeof(uint32_t));
-    uint32_t *items = arena_calloc(arena, ranks->n ? ranks->n : 1, sizeof *items);
+    uint32_t *items = arena_calloc(arena, ranks->n, sizeof *items);
     for (uint32_t i = 0; items && i < ranks->n; i++)
         items[i] = read_u32(r);
     ranks->items = items;
@@ -205,6 +205,13 @@ static void wire_read_ranks(struct reader *r, struct arena *arena, struct wire_r
 static void wire_read_blob(struct reader *r, struct wire_blob *blob)
 {
     blob->data = read_blob(r, &blob->len);
+}
+
+/* To the end of the payload. */
+static void wire_read_bytes(struct reader *r, struct wire_blob *bytes)
+{
+    *bytes = (struct wire_blob){r->data + r->pos, r->bad ? 0 : r->len - r->pos};
+    r->pos += bytes->len;
 }
 
 static void wire_put_answer(struct buf *out, const struct wire_answer *answer)
@@ -221,12 +228,13 @@ static void wire_read_answer(struct reader *r, struct arena *arena, struct wire_
 {
     const int status = (int)read_u32(r);
     diag_init(&answer->failure);
-    answer->bytes = (struct wire_blob){r->data + r->pos, status || r->bad ? 0 : r->len - r->pos};
-    if (status)
-        wire_read_diag(r, arena, &answer->failure);
-    if (status)
-        answer->failure.code = status;
-    r->pos += answer->bytes.len;
+    answer->bytes = (struct wire_blob){0};
+    if (!status) {
+        wire_read_bytes(r, &answer->bytes);
+        return;
+    }
+    wire_read_diag(r, arena, &answer->failure);
+    answer->failure.code = status;
 }
 
 #define WIRE_PUT_u8(v) buf_put_u8(out, v)
@@ -240,35 +248,74 @@ static void wire_read_answer(struct reader *r, struct arena *arena, struct wire_
 #define WIRE_PUT_diag(v) wire_put_diag(out, &(v))
 #define WIRE_PUT_ranks(v) wire_put_ranks(out, &(v))
 #define WIRE_PUT_blob(v) buf_put_blob(out, (v).data, (v).len)
+#define WIRE_PUT_bytes(v) buf_put(out, (v).data, (v).len)
 #define WIRE_PUT_answer(v) wire_put_answer(out, &(v))
 
-#define WIRE_READ_u8(v) v = read_u8(&r)
-#define WIRE_READ_u16(v) v = read_u16(&r)
-#define WIRE_READ_u32(v) v = read_u32(&r)
-#define WIRE_READ_u64(v) v = read_u64(&r)
-#define WIRE_READ_i32(v) v = (int32_t)read_u32(&r)
-#define WIRE_READ_f64(v) v = wire_read_f64(&r)
-#define WIRE_READ_str(v) v = read_str(&r, arena)
-#define WIRE_READ_failure(v) wire_read_failure(&r, &(v))
-#define WIRE_READ_diag(v) wire_read_diag(&r, arena, &(v))
-#define WIRE_READ_ranks(v) wire_read_ranks(&r, arena, &(v))
-#define WIRE_READ_blob(v) wire_read_blob(&r, &(v))
-#define WIRE_READ_answer(v) wire_read_answer(&r, arena, &(v))
+#define WIRE_READ_u8(v) v = read_u8(r)
+#define WIRE_READ_u16(v) v = read_u16(r)
+#define WIRE_READ_u32(v) v = read_u32(r)
+#define WIRE_READ_u64(v) v = read_u64(r)
+#define WIRE_READ_i32(v) v = (int32_t)read_u32(r)
+#define WIRE_READ_f64(v) v = wire_read_f64(r)
+#define WIRE_READ_str(v) v = read_str(r, arena)
+#define WIRE_READ_failure(v) wire_read_failure(r, &(v))
+#define WIRE_READ_diag(v) wire_read_diag(r, arena, &(v))
+#define WIRE_READ_ranks(v) wire_read_ranks(r, arena, &(v))
+#define WIRE_READ_blob(v) wire_read_blob(r, &(v))
+#define WIRE_READ_bytes(v) wire_read_bytes(r, &(v))
+#define WIRE_READ_answer(v) wire_read_answer(r, arena, &(v))
+
+/* The least length of a field: that of numbers, and of the lengths and counts that others begin
+ * with.
+ */
+#define WIRE_LEAST_u8 1
+#define WIRE_LEAST_u16 2
+#define WIRE_LEAST_u32 4
+#define WIRE_LEAST_u64 8
+#define WIRE_LEAST_str 4
+#define WIRE_LEAST_blob 4
+#define WIRE_LEAST(type, name) +WIRE_LEAST_##type
+#define WIRE_LEAST_LIST(item, name) +4
 
 #define WIRE_PUT(type, name) WIRE_PUT_##type(fields->name);
+#define WIRE_PUT_LIST(item, name) wire_put_list_##item(out, &fields->name);
 #define WIRE_READ(type, name) WIRE_READ_##type(fields->name);
+#define WIRE_READ_LIST(item, name) wire_read_list_##item(r, arena, &fields->name);
+#define WIRE_DEFINE_ITEM(item)                                                                     \
+    static void wire_put_list_##item(struct buf *out, const struct wire_list_##item *list)         \
+    {                                                                                              \
+        buf_put_u32(out, list->n);                                                                 \
+        for (uint32_t i = 0; i < list->n; i++) {                                                   \
+            const struct wire_item_##item *fields = &list->items[i];                               \
+            WIRE_ITEM_##item(WIRE_PUT, WIRE_PUT_LIST)                                              \
+        }                                                                                          \
+    }                                                                                              \
+    static void wire_read_list_##item(struct reader *r, struct arena *arena,                       \
+                                      struct wire_list_##item *list)                               \
+    {                                                                                              \
+        list->n = read_count(r, 0 WIRE_ITEM_##item(WIRE_LEAST, WIRE_LEAST_LIST));                  \
+        struct wire_item_##item *items = arena_calloc(arena, list->n, sizeof *items);              \
+        for (uint32_t i = 0; items && i < list->n; i++) {                                          \
+            struct wire_item_##item *fields = &items[i];                                           \
+            WIRE_ITEM_##item(WIRE_READ, WIRE_READ_LIST)                                            \
+        }                                                                                          \
+        list->items = items;                                                                       \
+        r->bad = r->bad || !items;                                                                 \
+    }
+WIRE_ITEMS(WIRE_DEFINE_ITEM)
+
 #define WIRE_DEFINE(TYPE, frame)                                                                   \
     void wire_put_##frame(struct buf *out, const struct wire_##frame *fields)                      \
     {                                                                                              \
-        WIRE_FIELDS_##TYPE(WIRE_PUT)                                                               \
+        WIRE_FIELDS_##TYPE(WIRE_PUT, WIRE_PUT_LIST)                                                \
     }                                                                                              \
     bool wire_read_##frame(const struct wire_frame *f, struct arena *arena,                        \
                            struct wire_##frame *fields)                                            \
     {                                                                                              \
-        struct reader r;                                                                           \
+        struct reader reader, *r = &reader;                                                        \
         (void)arena;                                                                               \
-        reader_init(&r, f->payload, f->len);                                                       \
-        WIRE_FIELDS_##TYPE(WIRE_READ) return reader_done(&r);                                      \
+        reader_init(r, f->payload, f->len);                                                        \
+        WIRE_FIELDS_##TYPE(WIRE_READ, WIRE_READ_LIST) return reader_done(r);                       \
     }
 WIRE_FIELDS(WIRE_DEFINE)
 
@@ -419,16 +466,32 @@ static void wire_print_answer(struct wire_text *t, const char *name, const struc
 #define WIRE_PRINT_diag(n, v) wire_print_diag(t, n, &(v))
 #define WIRE_PRINT_ranks(n, v) wire_print_ranks(t, n, &(v))
 #define WIRE_PRINT_blob(n, v) wire_text_add(t, " %s=(%zu bytes)", n, (v).len)
+#define WIRE_PRINT_bytes(n, v) wire_text_add(t, " %s=(%zu bytes)", n, (v).len)
 #define WIRE_PRINT_answer(n, v) wire_print_answer(t, n, &(v))
-#define WIRE_PRINT(type, name) WIRE_PRINT_##type(#name, fields.name);
+#define WIRE_PRINT(type, name) WIRE_PRINT_##type(#name, fields->name);
+#define WIRE_PRINT_LIST(item, name) wire_print_list_##item(t, #name, &fields->name);
+/* `peers=2 { address="a" port=1 } { address="b" port=2 }` */
+#define WIRE_DEFINE_ITEM_PRINT(item)                                                               \
+    static void wire_print_list_##item(struct wire_text *t, const char *list_name,                 \
+                                       const struct wire_list_##item *list)                        \
+    {                                                                                              \
+        wire_text_add(t, " %s=%" PRIu32, list_name, list->n);                                      \
+        for (uint32_t i = 0; i < list->n && t->used + 1 < t->size; i++) {                          \
+            const struct wire_item_##item *fields = &list->items[i];                               \
+            wire_text_add(t, " {");                                                                \
+            WIRE_ITEM_##item(WIRE_PRINT, WIRE_PRINT_LIST) wire_text_add(t, " }");                  \
+        }                                                                                          \
+    }
+WIRE_ITEMS(WIRE_DEFINE_ITEM_PRINT)
+
 #define WIRE_DEFINE_PRINT(TYPE, frame)                                                             \
     static bool wire_print_##frame(const struct wire_frame *f, struct arena *arena,                \
                                    struct wire_text *t)                                            \
     {                                                                                              \
-        struct wire_##frame fields;                                                                \
-        if (!wire_read_##frame(f, arena, &fields))                                                 \
+        struct wire_##frame read, *fields = &read;                                                 \
+        if (!wire_read_##frame(f, arena, fields))                                                  \
             return false;                                                                          \
-        WIRE_FIELDS_##TYPE(WIRE_PRINT) return true;                                                \
+        WIRE_FIELDS_##TYPE(WIRE_PRINT, WIRE_PRINT_LIST) return true;                               \
     }
 WIRE_FIELDS(WIRE_DEFINE_PRINT)
 

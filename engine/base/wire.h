@@ -57,7 +57,6 @@ enum wire_type {
     WIRE_HELLO = 1,
     WIRE_SPAWNED,
     WIRE_EXITED,
-    /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
     WIRE_OUTPUT,
     WIRE_HEARTBEAT,
     WIRE_HOST_ERROR,
@@ -71,12 +70,7 @@ enum wire_type {
      * its thread, u64 count, u32 root or peer, u32 tag, u8 kind, u8 dtype, u8 op, u64 address of
      * the call or 0}}. Answers QUERY, and precedes the EXITED of a rank that failed. */
     WIRE_STATUS,
-    /* Answers EXAMINE: str address, str interface, u16 port that the agent listens on there, diag
-     * (code 0: none), u32 n, n x {u32 devices in the pool of the host, str text about them} of each
-     * kind, u32 n, n x blob: collrun-engine's description of each plugin, u32 n, n x str: "" or
-     * why the host cannot start the command */
     WIRE_EXAMINED,
-    /* Answers PROBE: u32 n, n x str: "" or why the connection failed */
     WIRE_PROBED,
     /* Marks of the collectives of a rank (base/record.h): u32 n, n x {str scope, str group, u32
      * members, u64 collectives called, u64 completed, u32 status of the group, u8 WIRE_AUDIT_...,
@@ -84,9 +78,6 @@ enum wire_type {
      * CLOCK_MONOTONIC when it was called, 0: not known}}. Those of a rank that has ended precede
      * its IDLE or EXITED. */
     WIRE_AUDIT,
-    /* Answers READ_STACKS, for one rank: u32 n, n x {u32 thread, str name, u8 state (as in /proc),
-     * u32 CPU use in 1/1000 of a CPU, str system call or ""}, blob stacks and places as
-     * collrun-stack prints them, str why there are none or "" */
     WIRE_STACKS = 12,
     /* Answers READ_RECORDS, for one rank: a copy of its record (base/record.h) to the end. Without
      * READ_RECORDS it precedes BYE: a rank may have failed, or its last calls may be wrong. */
@@ -105,9 +96,6 @@ enum wire_type {
 
     WIRE_STDIN_TAKEN = 19,
     WIRE_MPI = 20,
-    /* Answers PLACE: diag (code 0: none), str why the ranks are not bound ("" = they are, or
-     * nothing asks for it), u32 n, n x {u32 rank, str its CPUs ("" = any), u32 NUMA node of its
-     * memory (UINT32_MAX = any), str ids of its devices, with commas} */
     WIRE_PLACED = 21,
 
     WIRE_DETACHED = 23,
@@ -122,31 +110,20 @@ enum wire_type {
     WIRE_JOB = 32,
     WIRE_SIGNAL,
     WIRE_CREDIT,
-    /* u32 count, u32 ranks..., u16 type, payload to the end: one frame for several ranks of the
-     * host */
     WIRE_MULTICAST,
     /* empty: kill every rank now, send BYE, exit */
     WIRE_QUIT,
     WIRE_KEEPALIVE,
-    /* str interface, u8 all hosts are one machine, u32 n, n x {str path of the backend, str mask,
-     * str title} of each kind of memory, u32 n, n x str KIND:PATH of plugins, u32 n, n x {str
-     * program or "", str PATH or "", str working directory or ""} of the commands that ranks of the
-     * host run */
     WIRE_EXAMINE,
-    /* u32 n, n x {str address, u16 port}: connect to each */
     WIRE_PROBE,
     /* empty: send the STATUS of every rank */
     WIRE_QUERY,
     /* empty: send the RECORDS of every rank, also of those that have exited */
     WIRE_READ_RECORDS = 44,
-    /* u32 n, n x {u32 rank, u8 its threads, u32 n, n x u64 address of code}: send the STACKS of
-     * each: of all its threads, or of none, and the places of these addresses */
     WIRE_READ_STACKS = 45,
     /* empty: send the USAGE of every rank that runs */
     WIRE_MEASURE = 47,
 
-    /* For one rank: bytes of standard input to the end; empty: its end. At most
-     * WIRE_STDIN_WINDOW bytes are not taken yet. */
     WIRE_STDIN = 49,
     WIRE_WINDOW = 51,
     WIRE_PLACE = 53,
@@ -157,8 +134,6 @@ enum wire_type {
 
     WIRE_ATTACHED = 64,
     WIRE_READY, /* empty */
-    /* A program sends u8: 1 if it has ended with exit code 0, 0 if it has called
-     * collrun_finalize. Plugins send nothing. */
     WIRE_DONE,
     WIRE_IDLE, /* empty */
     WIRE_FAILED,
@@ -199,8 +174,6 @@ enum wire_type {
 
     /* ---- between rank and agent only ---- */
 
-    /* u32 rank, u32 attempt, u32 host index, str address, str interface, u32 cpus of the host that
-     * ranks may use, blob desc */
     WIRE_WELCOME = 128
 };
 

@@ -93,19 +93,16 @@ void engine_send_task_failed(struct engine *e, const struct task *task)
 
 static int engine_read_welcome(struct process *p, const struct wire_frame *f, struct diag *d)
 {
-    struct reader r;
-    size_t len;
-    reader_init(&r, f->payload, f->len);
-    p->rank = read_u32(&r);
-    p->attempt = read_u32(&r);
-    p->host = read_u32(&r);
-    p->address = read_str(&r, &p->arena);
-    p->interface = read_str(&r, &p->arena);
-    p->ncpus = read_u32(&r);
-    const void *desc = read_blob(&r, &len);
-    if (!reader_done(&r))
+    struct wire_welcome w;
+    if (!wire_read_welcome(f, &p->arena, &w))
         return wire_malformed(d, "WELCOME frame");
-    int rc = desc_decode(&p->arena, &p->desc, desc, len, d);
+    p->rank = w.rank;
+    p->attempt = w.attempt;
+    p->host = w.host;
+    p->address = w.address;
+    p->interface = w.interface;
+    p->ncpus = w.cpus;
+    int rc = desc_decode(&p->arena, &p->desc, w.desc.data, w.desc.len, d);
     if (rc == COLLRUN_OK && (p->rank >= p->desc.nranks || p->host >= p->desc.nhosts))
         rc = diag_set(d, COLLRUN_ERR_INVALID, "a WELCOME for rank %u of %u", p->rank,
                       p->desc.nranks);
@@ -265,6 +262,14 @@ void engine_send_attached(struct engine *e)
     size_t mark;
     struct buf *out = control_begin(&e->process.control, WIRE_ATTACHED, &mark);
     wire_put_attached(out, &(struct wire_attached){(uint32_t)getpid()});
+    control_end(&e->process.control, mark);
+}
+
+void engine_send_done(struct engine *e, bool at_exit)
+{
+    size_t mark;
+    struct buf *out = control_begin(&e->process.control, WIRE_DONE, &mark);
+    wire_put_done(out, &(struct wire_done){at_exit});
     control_end(&e->process.control, mark);
 }
 

@@ -61,6 +61,8 @@ int engine_connect(struct engine *e, const struct engine_sockets *fds, struct en
 /* Starts the service thread. A program adopts its task before it: GO may have arrived. */
 int engine_serve(struct engine *e, struct engine_failure *f);
 void engine_send_attached(struct engine *e);
+/* at_exit: the rank is a program, which exits. */
+void engine_send_done(struct engine *e, bool at_exit);
 /* Forms the groups of job.yaml that this rank is in, in file order, so that two groups cannot wait
  * for each other. */
 int engine_form_groups(struct engine *e, struct engine_failure *f);

@@ -311,14 +311,12 @@ static void program_close_groups(struct engine *e)
 
 static int program_end(struct engine *e, bool at_exit)
 {
-    size_t mark;
     struct diag d;
     diag_init(&d);
     control_lock(&e->process.control);
     program.task.state = TASK_ENDED;
     control_unlock(&e->process.control);
-    buf_put_u8(control_begin(&e->process.control, WIRE_DONE, &mark), at_exit);
-    control_end(&e->process.control, mark);
+    engine_send_done(e, at_exit);
     int rc = engine_await_end(e, &d);
     if (rc != COLLRUN_OK)
         process_set_disturbed(&e->process);

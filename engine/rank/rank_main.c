@@ -333,7 +333,7 @@ int rank_main(void)
     control_send(&e->process.control, WIRE_READY);
     rank_wait_for_event(e, CONTROL_GO);
     rank_wait_for_tasks(e, false, UINT64_MAX);
-    control_send(&e->process.control, WIRE_DONE);
+    engine_send_done(e, false);
     /* A background workload may call operations until all ranks are done. */
     bool calls_more = rank_has_background(e);
     if (!calls_more)

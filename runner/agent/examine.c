@@ -7,6 +7,7 @@
 #include "agent/program.h"
 #include "base/loop.h"
 #include "base/tcp.h"
+#include "base/wire_fields.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -54,38 +55,29 @@ static int examine_connect(const char *address, uint16_t port)
 
 /* ---- the two questions ---- */
 
-/* The devices of each kind of memory that the frame lists. */
-static void examine_put_devices(struct agent *a, struct reader *r, const char *engine,
-                                struct buf *out)
+/* The devices of each kind of memory. */
+static void examine_devices(struct agent *a, const struct wire_examine *ask, const char *engine,
+                            struct arena *arena, struct wire_item_pool *pools)
 {
-    struct arena *arena = &a->arena;
-    uint32_t n = read_count(r, 12);
-    buf_put_u32(out, n);
-    for (uint32_t i = 0; i < n; i++) {
-        const char *backend = read_str(r, arena), *mask = read_str(r, arena),
-                   *title = read_str(r, arena);
+    for (uint32_t i = 0; i < ask->kinds.n; i++) {
+        const struct wire_item_kind *kind = &ask->kinds.items[i];
         struct devices pool = {.reason = ""};
         struct diag d;
-        placement_pool(a, engine, backend, mask, &pool, &d);
-        const char *text = devices_text(&pool, title, arena);
-        buf_put_u32(out, pool.n);
-        buf_put_str(out, text ? text : "");
+        placement_pool(a, engine, kind->backend, kind->mask, &pool, &d);
+        pools[i] = (struct wire_item_pool){pool.n, devices_text(&pool, kind->title, arena)};
     }
 }
 
-/* The description of each plugin that the frame lists. */
-static void examine_put_plugins(struct agent *a, struct reader *r, const char *engine,
-                                struct buf *out)
+static void examine_plugins(struct agent *a, const struct wire_examine *ask, const char *engine,
+                            struct arena *arena, struct wire_item_plugin *plugins)
 {
     struct buf answer;
     buf_init(&answer);
-    uint32_t n = read_count(r, 4);
-    buf_put_u32(out, n);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < ask->plugins.n; i++) {
         buf_clear(&answer);
-        engine_query(a, engine, "--describe", read_str(r, &a->arena), &answer);
-        buf_put_u32(out, (uint32_t)buf_pending(&answer)); /* a blob */
-        buf_put_buf(out, &answer);
+        engine_query(a, engine, "--describe", ask->plugins.items[i].text, &answer);
+        const char *json = arena_strndup(arena, (const char *)answer.data, buf_pending(&answer));
+        plugins[i].json = (struct wire_blob){json, json ? buf_pending(&answer) : 0};
     }
     buf_fini(&answer);
 }
@@ -102,46 +94,62 @@ static int examine_command(const char *program, const char *path, const char *fo
     return *program ? program_check(program, path, d) : COLLRUN_OK;
 }
 
-static void examine_put_commands(struct reader *r, struct arena *arena, struct buf *out)
+static void examine_commands(const struct wire_examine *ask, struct arena *arena,
+                             struct wire_item_text *errors)
 {
-    uint32_t n = read_count(r, 12);
-    buf_put_u32(out, n);
-    for (uint32_t i = 0; i < n; i++) {
-        const char *program = read_str(r, arena), *path = read_str(r, arena),
-                   *folder = read_str(r, arena);
+    for (uint32_t i = 0; i < ask->commands.n; i++) {
+        const struct wire_item_command *c = &ask->commands.items[i];
         struct diag d;
         diag_init(&d);
-        buf_put_str(out, examine_command(program, path, folder, &d) == COLLRUN_OK ? "" : d.text);
+        if (examine_command(c->program, c->path, c->folder, &d) != COLLRUN_OK)
+            errors[i].text = arena_strdup(arena, d.text);
     }
+}
+
+static void examine_address(const struct wire_examine *ask, char address[64], char interface[64],
+                            struct wire_examined *answer)
+{
+    struct diag *d = &answer->error;
+    answer->address = address;
+    answer->interface = interface;
+    if (address_resolve(ask->interface, address, 64, interface, 64, d) == COLLRUN_OK &&
+        address_check(address, interface, ask->one_machine, d) == COLLRUN_OK)
+        answer->port = examine_listen(address, d);
 }
 
 void examine_host(struct agent *a, const struct wire_frame *f)
 {
     struct arena arena;
-    struct reader r;
-    struct diag d;
     struct buf b;
+    struct wire_examine ask;
+    struct wire_examined answer = {.port = 0};
     char address[64] = "", interface[64] = "", engine[4096];
-    uint16_t port = 0;
-    diag_init(&d);
+    struct diag unused;
     arena_init(&arena);
     buf_init(&b);
-    reader_init(&r, f->payload, f->len);
-    const char *wanted = read_str(&r, &arena);
-    bool one_machine = read_u8(&r);
-    if (address_resolve(wanted, address, sizeof address, interface, sizeof interface, &d) ==
-            COLLRUN_OK &&
-        address_check(address, interface, one_machine, &d) == COLLRUN_OK)
-        port = examine_listen(address, &d);
-    buf_put_str(&b, address);
-    buf_put_str(&b, interface);
-    buf_put_u16(&b, port);
-    wire_put_diag(&b, &d);
-    if (engine_path("", engine, sizeof engine, &d) != COLLRUN_OK)
-        engine[0] = '\0'; /* no query can be started */
-    examine_put_devices(a, &r, engine, &b);
-    examine_put_plugins(a, &r, engine, &b);
-    examine_put_commands(&r, &arena, &b);
+    diag_init(&answer.error);
+    if (!wire_read_examine(f, &arena, &ask)) {
+        ask = (struct wire_examine){.interface = NULL};
+        wire_malformed(&answer.error, "EXAMINE frame");
+    } else {
+        examine_address(&ask, address, interface, &answer);
+    }
+    struct wire_item_pool *pools = arena_calloc(&arena, ask.kinds.n, sizeof *pools);
+    struct wire_item_plugin *plugins = arena_calloc(&arena, ask.plugins.n, sizeof *plugins);
+    struct wire_item_text *errors = arena_calloc(&arena, ask.commands.n, sizeof *errors);
+    if (pools && plugins && errors) {
+        if (engine_path("", engine, sizeof engine, &unused) != COLLRUN_OK)
+            engine[0] = '\0'; /* no query can be started */
+        examine_devices(a, &ask, engine, &arena, pools);
+        examine_plugins(a, &ask, engine, &arena, plugins);
+        examine_commands(&ask, &arena, errors);
+        answer.pools = (struct wire_list_pool){pools, ask.kinds.n};
+        answer.plugins = (struct wire_list_plugin){plugins, ask.plugins.n};
+        answer.commands = (struct wire_list_text){errors, ask.commands.n};
+    }
+    if (arena_failed(&arena)) /* a text that is missing would be no error */
+        diag_set(&answer.error, COLLRUN_ERR_NO_MEMORY, "out of memory for the EXAMINED frame");
+    wire_put_examined(&b, &answer);
     conn_send_buf(&a->runner, WIRE_EXAMINED, WIRE_HOST, 0, &b);
     buf_fini(&b);
     arena_fini(&arena);
@@ -150,19 +158,18 @@ void examine_host(struct agent *a, const struct wire_frame *f)
 void examine_probe(struct agent *a, const struct wire_frame *f)
 {
     struct arena arena;
-    struct reader r;
+    struct wire_probe ask;
     struct buf b;
     arena_init(&arena);
     buf_init(&b);
-    reader_init(&r, f->payload, f->len);
-    uint32_t n = read_count(&r, 6);
-    buf_put_u32(&b, n);
-    for (uint32_t i = 0; i < n; i++) {
-        const char *address = read_str(&r, &arena);
-        uint16_t port = read_u16(&r);
-        int err = port ? examine_connect(address, port) : 0;
-        buf_put_str(&b, err ? strerror(err) : "");
+    const uint32_t n = wire_read_probe(f, &arena, &ask) ? ask.peers.n : 0;
+    struct wire_item_text *errors = arena_calloc(&arena, n, sizeof *errors);
+    for (uint32_t i = 0; errors && i < n; i++) {
+        const struct wire_item_peer *peer = &ask.peers.items[i];
+        const int err = peer->port ? examine_connect(peer->address, peer->port) : 0;
+        errors[i].text = err ? arena_strdup(&arena, strerror(err)) : "";
     }
+    wire_put_probed(&b, &(struct wire_probed){.peers = {errors, errors ? n : 0}});
     conn_send_buf(&a->runner, WIRE_PROBED, WIRE_HOST, 0, &b);
     buf_fini(&b);
     arena_fini(&arena);

@@ -17,21 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* WELCOME begins with the rank, which the caller fills in. */
-static int job_make_welcome(struct agent *a, struct buf *out, struct diag *d)
-{
-    buf_put_u32(out, 0);
-    buf_put_u32(out, a->desc.attempt);
-    buf_put_u32(out, a->host);
-    buf_put_str(out, a->address);
-    buf_put_str(out, a->interface);
-    buf_put_u32(out, cpus_usable(0));
-    buf_put_blob(out, a->desc_bytes, a->desc_len);
-    return out->failed
-               ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job's description")
-               : COLLRUN_OK;
-}
-
 static void job_announce(struct agent *a, const struct rank_proc *p, const struct diag *d)
 {
     struct buf b;
@@ -43,23 +28,31 @@ static void job_announce(struct agent *a, const struct rank_proc *p, const struc
 
 static int job_spawn_ranks(struct agent *a, struct diag *d)
 {
-    struct buf welcome;
+    struct wire_welcome welcome = {.attempt = a->desc.attempt,
+                                   .host = a->host,
+                                   .address = a->address,
+                                   .interface = a->interface,
+                                   .cpus = cpus_usable(0),
+                                   .desc = {a->desc_bytes, a->desc_len}};
+    struct buf payload;
     uint32_t next = 0;
-    buf_init(&welcome);
-    int rc = job_make_welcome(a, &welcome, d);
-    for (uint32_t rank = 0; rc == COLLRUN_OK && rank < a->desc.nranks; rank++) {
+    buf_init(&payload);
+    for (uint32_t rank = 0; rank < a->desc.nranks; rank++) {
         if (a->desc.ranks[rank].host != a->host)
             continue;
         struct rank_proc *p = &a->ranks[next++];
         p->agent = a;
         uint32_t command = desc_find_command(&a->desc, rank);
         p->command = command < a->desc.nworkloads ? &a->desc.workloads[command] : NULL;
-        for (int i = 0; i < 4; i++)
-            welcome.data[i] = (unsigned char)(rank >> (8 * i));
+        welcome.rank = rank;
+        buf_clear(&payload);
+        wire_put_welcome(&payload, &welcome);
+        if (payload.failed)
+            break;
         a->nranks = next;
         struct diag why;
         diag_init(&why);
-        const int spawned = rank_spawn(p, a->engine, &welcome, &why);
+        const int spawned = rank_spawn(p, a->engine, &payload, &why);
         p->exited = !p->pid;
         a->nrunning += p->pid != 0;
         job_announce(a, p, &why);
@@ -68,14 +61,15 @@ static int job_spawn_ranks(struct agent *a, struct diag *d)
             uplink_send_error(a, &why);
         }
     }
-    buf_fini(&welcome);
-    if (rc == COLLRUN_OK) {
-        audit_sender_start(&a->audit, a);
-        trace_sender_start(&a->trace, a);
-        cut_sender_start(&a->cuts, a);
-        open_mpi_start(&a->open_mpi, a);
-    }
-    return rc;
+    const bool no_memory = payload.failed;
+    buf_fini(&payload);
+    if (no_memory)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job's description");
+    audit_sender_start(&a->audit, a);
+    trace_sender_start(&a->trace, a);
+    cut_sender_start(&a->cuts, a);
+    open_mpi_start(&a->open_mpi, a);
+    return COLLRUN_OK;
 }
 
 /* ---- MASTER ---- */
@@ -190,16 +184,19 @@ int job_start(struct agent *a, const struct wire_frame *f, struct diag *d)
 
 /* ---- PLACE ---- */
 
-static void job_put_places(const struct agent *a, struct buf *out)
+/* False: out of memory. */
+static bool job_places(struct agent *a, struct wire_list_place *places)
 {
     const uint32_t n = a->desc.hosts[a->host].nranks;
-    buf_put_u32(out, n);
-    for (uint32_t i = 0; i < n; i++) {
-        buf_put_u32(out, a->ranks[i].rank);
-        buf_put_str(out, placement_cpus(&a->ranks[i]));
-        buf_put_u32(out, (uint32_t)placement_memory_node(&a->ranks[i]));
-        buf_put_str(out, a->ranks[i].devices);
-    }
+    struct wire_item_place *items = arena_calloc(&a->arena, n, sizeof *items);
+    for (uint32_t i = 0; items && i < n; i++)
+        items[i] =
+            (struct wire_item_place){.rank = a->ranks[i].rank,
+                                     .cpus = placement_cpus(&a->ranks[i]),
+                                     .memory_node = (uint32_t)placement_memory_node(&a->ranks[i]),
+                                     .devices = a->ranks[i].devices};
+    *places = (struct wire_list_place){items, n};
+    return items != NULL;
 }
 
 static bool job_shares_cores(const struct agent *a)
@@ -212,21 +209,21 @@ static bool job_shares_cores(const struct agent *a)
 
 void job_on_place(struct agent *a, const struct wire_frame *f)
 {
-    struct diag d;
+    struct wire_placed placed = {.unbound = ""};
+    struct diag *d = &placed.error;
     struct buf b;
-    diag_init(&d);
+    diag_init(d);
     buf_init(&b);
     if (a->have_job)
-        diag_set(&d, COLLRUN_ERR_INVALID, "PLACE was sent after a job");
-    else if (job_read(a, f, &d) == COLLRUN_OK)
-        placement_make(a, a->engine, &d);
+        diag_set(d, COLLRUN_ERR_INVALID, "PLACE was sent after a job");
+    else if (job_read(a, f, d) == COLLRUN_OK)
+        placement_make(a, a->engine, d);
     a->have_job = true;
-    wire_put_diag(&b, &d);
-    if (d.code == COLLRUN_OK) {
-        const uint32_t n = a->desc.hosts[a->host].nranks;
-        buf_put_str(&b, job_shares_cores(a) ? cores_why_not(&a->cores, n, &a->arena) : "");
-        job_put_places(a, &b);
-    }
+    if (d->code == COLLRUN_OK && job_shares_cores(a))
+        placed.unbound = cores_why_not(&a->cores, a->desc.hosts[a->host].nranks, &a->arena);
+    if (d->code == COLLRUN_OK && !job_places(a, &placed.places))
+        diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the places of ranks");
+    wire_put_placed(&b, &placed);
     conn_send_buf(&a->runner, WIRE_PLACED, WIRE_HOST, 0, &b);
     buf_fini(&b);
 }

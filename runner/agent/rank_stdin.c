@@ -90,16 +90,19 @@ void rank_stdin_open(struct rank_stdin *in, struct rank_proc *p, int fd)
 
 void rank_stdin_on_frame(struct rank_stdin *in, const struct wire_frame *f)
 {
-    if (in->fd < 0)
+    struct wire_stdin_bytes got;
+    if (in->fd < 0 || !wire_read_stdin_bytes(f, NULL, &got))
         return;
-    if (!f->len && !in->ended && rank_terminal_is_wanted(in->rank)) {
+    const size_t len = got.bytes.len;
+    const unsigned char *bytes = got.bytes.data;
+    if (!len && !in->ended && rank_terminal_is_wanted(in->rank)) {
         in->control = in->in_line ? 2 : 1; /* inside of a line, the first one ends the line */
         buf_put(&in->pending, "\x04\x04", in->control);
     }
-    in->ended = in->ended || !f->len;
-    if (f->len && buf_pending(&in->pending) + f->len <= WIRE_STDIN_WINDOW) {
-        buf_put(&in->pending, f->payload, f->len);
-        in->in_line = f->payload[f->len - 1] != '\n' && f->payload[f->len - 1] != '\r';
+    in->ended = in->ended || !len;
+    if (len && buf_pending(&in->pending) + len <= WIRE_STDIN_WINDOW) {
+        buf_put(&in->pending, bytes, len);
+        in->in_line = bytes[len - 1] != '\n' && bytes[len - 1] != '\r';
     }
     rank_stdin_push(in);
 }

@@ -2,6 +2,7 @@
 #include "agent/ranks.h"
 
 #include "agent/tree.h"
+#include "agent/uplink.h"
 #include "base/debug.h"
 #include "base/wire_fields.h"
 
@@ -149,17 +150,17 @@ bool ranks_await_terminated(struct agent *a)
 
 void ranks_send_multicast(struct agent *a, const struct wire_frame *f)
 {
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    uint32_t n = read_count(&r, sizeof(uint32_t));
-    size_t ranks_at = r.pos;
-    r.pos += n * sizeof(uint32_t);
-    uint16_t type = read_u16(&r);
-    if (r.bad)
-        return;
-    const struct buf payload = buf_borrow(f->payload + r.pos, f->len - r.pos);
-    struct reader ranks;
-    reader_init(&ranks, f->payload + ranks_at, n * sizeof(uint32_t));
-    for (uint32_t i = 0; i < n; i++)
-        ranks_send(a, read_u32(&ranks), type, &payload);
+    struct wire_multicast m;
+    struct arena arena;
+    arena_init(&arena);
+    if (wire_read_multicast(f, &arena, &m)) {
+        const struct buf payload = buf_borrow(m.payload.data, m.payload.len);
+        for (uint32_t i = 0; i < m.ranks.n; i++)
+            ranks_send(a, m.ranks.items[i], m.type, &payload);
+    } else {
+        struct diag d;
+        wire_malformed(&d, "MULTICAST frame");
+        uplink_send_error(a, &d);
+    }
+    arena_fini(&arena);
 }

@@ -25,8 +25,8 @@ enum { STACKS_MAX = 64 << 10 /* bytes of text */, STACKS_LIMIT_S = 8, STACKS_SIT
 struct stacks {
     struct rank_proc *rank;
     struct process_sample before;
-    struct buf facts; /* of the frame: state and threads */
-    struct buf text;  /* of collrun-stack, stdout and stderr */
+    struct process_sample after; /* the threads of the answer */
+    struct buf text;             /* of collrun-stack, stdout and stderr */
     struct loop_timer timer;
     struct loop_fd watch;
     int fd; /* -1: collrun-stack does not run */
@@ -45,7 +45,7 @@ static void stacks_free(struct stacks *s)
     }
     s->rank->stacks = NULL;
     process_sample_fini(&s->before);
-    buf_fini(&s->facts);
+    process_sample_fini(&s->after);
     buf_fini(&s->text);
     free(s);
 }
@@ -53,12 +53,25 @@ static void stacks_free(struct stacks *s)
 static void stacks_answer(struct stacks *s, const char *why)
 {
     struct agent *a = s->rank->agent;
-    size_t len = buf_pending(&s->text);
-    buf_put_blob(&s->facts, s->text.data, len);
-    buf_put_str(&s->facts, why);
-    if (!s->rank->exited && !s->facts.failed)
-        conn_send(&a->runner, WIRE_STACKS, s->rank->rank, a->desc.attempt, s->facts.data,
-                  s->facts.len);
+    const uint32_t n = s->after.n;
+    struct wire_item_thread *threads = calloc(n + 1, sizeof *threads);
+    struct buf b;
+    for (uint32_t i = 0; threads && i < n; i++) {
+        const struct process_thread *t = &s->after.threads[i];
+        threads[i] = (struct wire_item_thread){.tid = (uint32_t)t->tid,
+                                               .name = t->name,
+                                               .state = (uint8_t)t->state,
+                                               .use = process_sample_use(&s->before, &s->after, i),
+                                               .call = t->call};
+    }
+    buf_init(&b);
+    wire_put_stacks(&b, &(struct wire_stacks){.threads = {threads, threads ? n : 0},
+                                              .stacks = {s->text.data, buf_pending(&s->text)},
+                                              .why = why});
+    if (!s->rank->exited && threads)
+        conn_send_buf(&a->runner, WIRE_STACKS, s->rank->rank, a->desc.attempt, &b);
+    buf_fini(&b);
+    free(threads);
     stacks_free(s);
 }
 
@@ -138,34 +151,15 @@ static void stacks_start(struct stacks *s)
 
 /* ---- samples ---- */
 
-static void stacks_put_facts(struct stacks *s, const struct process_sample *after)
-{
-    struct buf *b = &s->facts;
-    buf_put_u32(b, after->n);
-    for (uint32_t i = 0; i < after->n; i++) {
-        const struct process_thread *t = &after->threads[i];
-        buf_put_u32(b, (uint32_t)t->tid);
-        buf_put_str(b, t->name);
-        buf_put_u8(b, (uint8_t)t->state);
-        buf_put_u32(b, process_sample_use(&s->before, after, i));
-        buf_put_str(b, t->call);
-    }
-}
-
 static void stacks_on_second_sample(struct loop_timer *t)
 {
     struct stacks *s = t->owner;
-    struct process_sample after;
     char proc[32];
     snprintf(proc, sizeof proc, "/proc/%d", (int)s->rank->pid);
-    bool alive = !s->rank->exited && process_sample_take(&after, proc);
-    if (!alive) {
+    if (!s->rank->exited && process_sample_take(&s->after, proc))
+        stacks_start(s);
+    else
         stacks_free(s);
-        return;
-    }
-    stacks_put_facts(s, &after);
-    process_sample_fini(&after);
-    stacks_start(s);
 }
 
 /* Without threads there are no samples. */
@@ -175,7 +169,6 @@ static void stacks_begin(struct stacks *s)
     struct agent *a = s->rank->agent;
     const struct rank_proc *p = s->rank;
     if (!s->threads) {
-        buf_put_u32(&s->facts, 0);
         stacks_start(s);
         return;
     }
@@ -194,25 +187,19 @@ static struct stacks *stacks_new(struct rank_proc *p)
         return NULL;
     *s = (struct stacks){.rank = p, .fd = -1};
     p->stacks = s;
-    buf_init(&s->facts);
     buf_init(&s->text);
     return s;
 }
 
-static void stacks_read_rank(struct agent *a, struct reader *r)
+static void stacks_read_rank(struct agent *a, const struct wire_item_look *look)
 {
-    struct rank_proc *p = ranks_find(a, read_u32(r));
-    bool threads = read_u8(r);
-    uint32_t n = read_count(r, sizeof(uint64_t));
-    struct stacks *s = stacks_new(p);
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t site = read_u64(r);
-        if (s && s->nsites < STACKS_SITES)
-            snprintf(s->sites[s->nsites++], sizeof s->sites[0], "%llx", (unsigned long long)site);
-    }
+    struct stacks *s = stacks_new(ranks_find(a, look->rank));
     if (!s)
         return;
-    s->threads = threads || !s->nsites;
+    for (; s->nsites < STACKS_SITES && s->nsites < look->sites.n; s->nsites++)
+        snprintf(s->sites[s->nsites], sizeof s->sites[0], "%llx",
+                 (unsigned long long)look->sites.items[s->nsites].address);
+    s->threads = look->threads || !s->nsites;
     stacks_begin(s);
 }
 
@@ -268,12 +255,14 @@ static void stacks_begin_network(struct agent *a)
 
 void stacks_on_read(struct agent *a, const struct wire_frame *f)
 {
-    struct reader r;
+    struct wire_read_stacks ask;
+    struct arena arena;
+    arena_init(&arena);
     stacks_begin_network(a);
-    reader_init(&r, f->payload, f->len);
-    uint32_t n = read_count(&r, 9);
-    for (uint32_t i = 0; i < n; i++)
-        stacks_read_rank(a, &r);
+    if (wire_read_read_stacks(f, &arena, &ask))
+        for (uint32_t i = 0; i < ask.ranks.n; i++)
+            stacks_read_rank(a, &ask.ranks.items[i]);
+    arena_fini(&arena);
 }
 
 void stacks_close(struct agent *a)

@@ -71,9 +71,9 @@ void uplink_send_output(struct rank_pipe *p, const void *bytes, size_t len)
         return;
     struct buf *out = conn_out(&a->runner);
     size_t mark = wire_begin(out, WIRE_OUTPUT, p->proc->rank, a->desc.attempt);
-    buf_put_u8(out, p->stream);
-    buf_put_u64(out, (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec);
-    buf_put(out, bytes, len);
+    wire_put_output(out, &(struct wire_output){p->stream,
+                                               (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec,
+                                               {bytes, len}});
     conn_end(&a->runner, mark);
     conn_flush(&a->runner);
 }

@@ -8,6 +8,7 @@
 
 #include "base/exit_codes.h"
 #include "base/parse.h"
+#include "base/wire_fields.h"
 #include "connect/survey.h"
 
 #include <collrun/types.h>
@@ -97,9 +98,9 @@ static const char *doctor_items_folder(const struct desc *desc, const struct des
     return arena_printf(arena, "%s/%s", top[0] ? top : w->folder, w->workdir);
 }
 
-/* Appends the commands of a host to EXAMINE. `bytes`: the encoded description for this host. */
-static void doctor_items_put_commands(struct buf *out, const struct buf *bytes, uint32_t host,
-                                      struct arena *arena)
+/* The commands of a host. `bytes`: the encoded description for this host. */
+static struct wire_list_command doctor_items_commands(const struct buf *bytes, uint32_t host,
+                                                      struct arena *arena)
 {
     struct desc desc = {0};
     struct diag d;
@@ -108,21 +109,19 @@ static void doctor_items_put_commands(struct buf *out, const struct buf *bytes, 
     if (!bytes || !buf_pending(bytes) ||
         desc_decode(arena, &desc, bytes->data + bytes->start, buf_pending(bytes), &d) != COLLRUN_OK)
         desc = (struct desc){0};
-    for (uint32_t i = doctor_items_next_command(&desc, host, 0); i < desc.nworkloads;
-         i = doctor_items_next_command(&desc, host, i + 1))
-        n++;
-    buf_put_u32(out, n);
+    struct wire_item_command *items = arena_calloc(arena, desc.nworkloads, sizeof *items);
     for (uint32_t i = doctor_items_next_command(&desc, host, 0); i < desc.nworkloads;
          i = doctor_items_next_command(&desc, host, i + 1)) {
         const struct desc_workload *w = &desc.workloads[i];
         const char *program = w->command.items[0], *path = doctor_items_path(&desc, w);
-        const char *folder = doctor_items_folder(&desc, w, host, arena);
         /* A template in PATH has no value before there is a rank. */
         bool unknown = !strchr(program, '/') && strchr(path, '{');
-        buf_put_str(out, unknown ? "" : program);
-        buf_put_str(out, path);
-        buf_put_str(out, folder ? folder : "");
+        items[n++] =
+            (struct wire_item_command){.program = unknown ? "" : program,
+                                       .path = path,
+                                       .folder = doctor_items_folder(&desc, w, host, arena)};
     }
+    return (struct wire_list_command){items, n};
 }
 
 enum { COLUMNS = 9, CELL = 160, PROBED_MAX = 16 };
@@ -241,40 +240,42 @@ static void doctor_on_lost(void *ctx, struct survey_host *host, bool other_build
 
 /* ---- EXAMINE ---- */
 
-static void doctor_put_plugin(struct buf *out, const struct doctor *doc, const char *kind,
-                              const char *path, uint32_t host)
-{
-    char text[4200];
-    snprintf(text, sizeof text, "%s:%s", kind,
-             connector_remote_path(doc->survey.connector, host, path));
-    buf_put_str(out, text);
-}
-
 /* The backends that declare the kinds of memory, whose devices the host lists. */
-static void doctor_put_kinds(struct buf *out, const struct doctor *doc, uint32_t host)
+static struct wire_list_kind doctor_kinds(struct doctor *doc, uint32_t host)
 {
     const struct desc *desc = doc->desc;
-    buf_put_u32(out, desc->nkinds);
+    struct wire_item_kind *items = arena_calloc(&doc->arena, desc->nkinds, sizeof *items);
     for (uint32_t i = 0; i < desc->nkinds; i++) {
         const struct desc_kind *kind = &desc->kinds[i];
         const char *path = desc->backends[kind->backend].path;
-        buf_put_str(out, connector_remote_path(doc->survey.connector, host, path));
-        buf_put_str(out, kind->mask);
-        buf_put_str(out, kind->title);
+        const char *remote = connector_remote_path(doc->survey.connector, host, path);
+        items[i] =
+            (struct wire_item_kind){arena_strdup(&doc->arena, remote), kind->mask, kind->title};
     }
+    return (struct wire_list_kind){items, desc->nkinds};
+}
+
+static const char *doctor_plugin(struct doctor *doc, const char *kind, const char *path,
+                                 uint32_t host)
+{
+    return arena_printf(&doc->arena, "%s:%s", kind,
+                        connector_remote_path(doc->survey.connector, host, path));
 }
 
 /* The backends that the groups use, then the plugins of workloads. */
-static void doctor_put_plugins(struct buf *out, const struct doctor *doc, uint32_t host)
+static struct wire_list_text doctor_plugins(struct doctor *doc, uint32_t host)
 {
     const struct desc *desc = doc->desc;
-    buf_put_u32(out, doctor_items_count_plugins(desc));
+    struct wire_item_text *items =
+        arena_calloc(&doc->arena, doctor_items_count_plugins(desc), sizeof *items);
+    uint32_t n = 0;
     for (uint32_t k = 0; k < desc->nbackends; k++)
         if (!desc->backends[k].unused)
-            doctor_put_plugin(out, doc, "backend", desc->backends[k].path, host);
+            items[n++].text = doctor_plugin(doc, "backend", desc->backends[k].path, host);
     for (uint32_t k = 0; k < desc->nworkloads; k++)
         if (!desc->workloads[k].command.n)
-            doctor_put_plugin(out, doc, "workload", desc->workloads[k].plugin, host);
+            items[n++].text = doctor_plugin(doc, "workload", desc->workloads[k].plugin, host);
+    return (struct wire_list_text){items, n};
 }
 
 static void doctor_send_examine(struct doctor *doc)
@@ -289,19 +290,21 @@ static void doctor_send_examine(struct doctor *doc)
             continue;
         struct buf b;
         buf_init(&b);
-        buf_put_str(&b, interface);
-        buf_put_u8(&b, one_machine);
-        doctor_put_kinds(&b, doc, i);
-        doctor_put_plugins(&b, doc, i);
-        doctor_items_put_commands(&b, connector_host_desc(doc->survey.connector, i), i,
-                                  &doc->arena);
+        wire_put_examine(
+            &b, &(struct wire_examine){
+                    .interface = interface,
+                    .one_machine = one_machine,
+                    .kinds = doctor_kinds(doc, i),
+                    .plugins = doctor_plugins(doc, i),
+                    .commands = doctor_items_commands(connector_host_desc(doc->survey.connector, i),
+                                                      i, &doc->arena)});
         conn_send_buf(&p->at->conn, WIRE_EXAMINE, WIRE_HOST, 0, &b);
         buf_fini(&b);
     }
 }
 
 /* The description of one plugin: a line of JSON, or nothing if its process crashed or hung. */
-static void doctor_on_plugin(struct doctor_host *p, uint32_t k, const char *text, size_t len)
+static void doctor_on_plugin(struct doctor_host *p, uint32_t k, struct wire_blob text)
 {
     const struct desc *desc = p->doctor->desc;
     uint32_t nbackends = doctor_items_count_backends(desc);
@@ -310,7 +313,7 @@ static void doctor_on_plugin(struct doctor_host *p, uint32_t k, const char *text
     const struct desc_workload *w = backend ? NULL : doctor_items_workload(desc, k - nbackends);
     const char *name = backend ? b->name : w->name;
     struct diag_loc loc = backend ? b->loc : w->loc;
-    json_t *root = json_loadb(text, len, JSON_DISABLE_EOF_CHECK, NULL);
+    json_t *root = json_loadb(text.data, text.len, JSON_DISABLE_EOF_CHECK, NULL);
     const char *error = json_string_value(json_object_get(root, "error"));
     if (!root)
         error = "the process that loads it crashes or hangs";
@@ -363,15 +366,13 @@ static void doctor_check_devices(struct doctor_host *p, uint32_t kind, uint32_t 
     doctor_report(p, &d, desc->hosts[p->index].devices_loc, EXIT_JOB);
 }
 
-static void doctor_on_devices(struct doctor_host *p, struct reader *r)
+static void doctor_on_devices(struct doctor_host *p, const struct wire_list_pool *pools)
 {
-    uint32_t n = read_count(r, 8);
-    for (uint32_t kind = 0; kind < n && kind < p->doctor->desc->nkinds; kind++) {
-        uint32_t have = read_u32(r);
-        const char *text = read_str(r, &p->doctor->arena);
-        if (have)
-            doctor_append_cell(p, DEVICES, text, "");
-        doctor_check_devices(p, kind, have, text);
+    for (uint32_t kind = 0; kind < pools->n && kind < p->doctor->desc->nkinds; kind++) {
+        const struct wire_item_pool *pool = &pools->items[kind];
+        if (pool->n)
+            doctor_append_cell(p, DEVICES, pool->text, "");
+        doctor_check_devices(p, kind, pool->n, pool->text);
     }
     if (!p->cells[DEVICES][0])
         doctor_set_cell(p, DEVICES, "none");
@@ -380,36 +381,32 @@ static void doctor_on_devices(struct doctor_host *p, struct reader *r)
 static void doctor_on_examined(struct doctor_host *p, const struct wire_frame *f)
 {
     struct doctor *doc = p->doctor;
-    struct reader r;
-    struct diag d;
+    struct wire_examined e;
     char text[CELL];
-    reader_init(&r, f->payload, f->len);
-    snprintf(p->address, sizeof p->address, "%s", read_str(&r, &doc->arena));
-    const char *interface = read_str(&r, &doc->arena);
-    p->port = read_u16(&r);
-    wire_read_diag(&r, &doc->arena, &d);
-    if (d.code != COLLRUN_OK) {
-        diag_wrap(&d, "host %s", doc->desc->hosts[p->index].name);
+    if (!wire_read_examined(f, &doc->arena, &e)) {
+        e = (struct wire_examined){.address = "", .interface = ""};
+        wire_malformed(&e.error, "EXAMINED frame");
+    }
+    snprintf(p->address, sizeof p->address, "%s", e.address);
+    p->port = e.port;
+    if (e.error.code != COLLRUN_OK) {
+        diag_wrap(&e.error, "host %s", doc->desc->hosts[p->index].name);
         doctor_set_cell(p, INTERFACE, "no");
-        doctor_report(p, &d, doc->job->network.interface.loc, EXIT_JOB);
+        doctor_report(p, &e.error, doc->job->network.interface.loc, EXIT_JOB);
     } else {
-        snprintf(text, sizeof text, "%s %s", interface, p->address);
+        snprintf(text, sizeof text, "%s %s", e.interface, p->address);
         doctor_set_cell(p, INTERFACE, text);
         if (p->at->rdma[0])
             doctor_append_cell(p, INTERFACE, p->at->rdma, "");
     }
-    doctor_on_devices(p, &r);
-    uint32_t n = read_count(&r, 4);
-    for (uint32_t k = 0; k < n && k < doctor_items_count_plugins(doc->desc); k++) {
-        size_t len;
-        const void *line = read_blob(&r, &len);
-        doctor_on_plugin(p, k, line ? line : "", len);
+    doctor_on_devices(p, &e.pools);
+    for (uint32_t k = 0; k < e.plugins.n && k < doctor_items_count_plugins(doc->desc); k++)
+        doctor_on_plugin(p, k, e.plugins.items[k].json);
+    uint32_t command = doctor_items_next_command(doc->desc, p->index, 0);
+    for (uint32_t i = 0; i < e.commands.n && command < doc->desc->nworkloads; i++) {
+        doctor_on_command(p, &doc->desc->workloads[command], e.commands.items[i].text);
+        command = doctor_items_next_command(doc->desc, p->index, command + 1);
     }
-    n = read_count(&r, 4);
-    for (uint32_t k = doctor_items_next_command(doc->desc, p->index, 0);
-         n-- && k < doc->desc->nworkloads;
-         k = doctor_items_next_command(doc->desc, p->index, k + 1))
-        doctor_on_command(p, &doc->desc->workloads[k], read_str(&r, &doc->arena));
     p->examined = true;
     doctor_advance(doc);
 }
@@ -432,14 +429,14 @@ static void doctor_send_probes(struct doctor *doc)
         struct doctor_host *p = &doc->hosts[h];
         if (p->at->lost)
             continue;
+        struct wire_item_peer peers[PROBED_MAX];
         struct buf b;
-        buf_init(&b);
-        buf_put_u32(&b, doctor_probe_count(doc));
         for (uint32_t i = 0; i < doctor_probe_count(doc); i++) {
             const struct doctor_host *other = &doc->hosts[doctor_probe_target(doc, h, i)];
-            buf_put_str(&b, other->address);
-            buf_put_u16(&b, other->at->lost ? 0 : other->port);
+            peers[i] = (struct wire_item_peer){other->address, other->at->lost ? 0 : other->port};
         }
+        buf_init(&b);
+        wire_put_probe(&b, &(struct wire_probe){.peers = {peers, doctor_probe_count(doc)}});
         conn_send_buf(&p->at->conn, WIRE_PROBE, WIRE_HOST, 0, &b);
         buf_fini(&b);
     }
@@ -448,11 +445,10 @@ static void doctor_send_probes(struct doctor *doc)
 static void doctor_on_probed(struct doctor_host *p, const struct wire_frame *f)
 {
     struct doctor *doc = p->doctor;
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    uint32_t n = read_count(&r, 4);
+    struct wire_probed probed;
+    const uint32_t n = wire_read_probed(f, &doc->arena, &probed) ? probed.peers.n : 0;
     for (uint32_t i = 0; i < n && i < doctor_probe_count(doc); i++) {
-        const char *why = read_str(&r, &doc->arena);
+        const char *why = probed.peers.items[i].text;
         struct doctor_host *other = &doc->hosts[doctor_probe_target(doc, p->index, i)];
         struct diag d;
         if (!*why)

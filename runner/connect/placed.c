@@ -74,44 +74,39 @@ static void placed_set_devices(struct placed *p, struct desc_rank *rank, const c
     }
 }
 
-static void placed_read(struct placed *p, uint32_t host, struct reader *r)
+static void placed_read(struct placed *p, uint32_t host, const struct wire_placed *placed)
 {
     struct desc *desc = p->desc;
-    p->notes[host] = read_str(r, p->arena);
-    uint32_t n = read_count(r, 16);
-    while (n--) {
-        const uint32_t rank = read_u32(r);
-        const char *cpus = read_str(r, p->arena);
-        const uint32_t node = read_u32(r);
-        const char *ids = read_str(r, p->arena);
-        if (r->bad || rank >= desc->nranks || desc->ranks[rank].host != host)
+    p->notes[host] = placed->unbound;
+    for (uint32_t i = 0; i < placed->places.n; i++) {
+        const struct wire_item_place *place = &placed->places.items[i];
+        if (place->rank >= desc->nranks || desc->ranks[place->rank].host != host)
             return;
-        desc->ranks[rank].cpus = cpus;
-        desc->ranks[rank].memory = "any";
-        if (node != UINT32_MAX)
-            desc->ranks[rank].memory = arena_printf(p->arena, "node %u", node);
-        placed_set_devices(p, &desc->ranks[rank], ids);
+        struct desc_rank *rank = &desc->ranks[place->rank];
+        rank->cpus = place->cpus;
+        rank->memory = "any";
+        if (place->memory_node != UINT32_MAX)
+            rank->memory = arena_printf(p->arena, "node %u", place->memory_node);
+        placed_set_devices(p, rank, place->devices);
     }
 }
 
 static void placed_on_frame(void *ctx, struct survey_host *host, const struct wire_frame *f)
 {
     struct placed *p = ctx;
-    struct reader r;
-    struct diag d;
+    struct wire_placed placed;
+    struct diag *d = &placed.error;
     if (f->type != WIRE_PLACED || p->notes[host->index])
         return;
-    reader_init(&r, f->payload, f->len);
-    wire_read_diag(&r, &p->survey.arena, &d);
     p->notes[host->index] = "";
-    if (d.code == COLLRUN_OK)
-        placed_read(p, host->index, &r);
-    if (d.code == COLLRUN_OK && !reader_done(&r))
-        wire_malformed(&d, "PLACED frame");
-    if (d.code != COLLRUN_OK) {
-        if (!strstr(d.text, p->desc->hosts[host->index].name))
-            diag_wrap(&d, "host %s", p->desc->hosts[host->index].name);
-        survey_report(&p->survey, &d, p->survey.job->hosts.nodes[host->index].name.loc, EXIT_JOB);
+    if (!wire_read_placed(f, p->arena, &placed))
+        wire_malformed(d, "PLACED frame");
+    else if (d->code == COLLRUN_OK)
+        placed_read(p, host->index, &placed);
+    if (d->code != COLLRUN_OK) {
+        if (!strstr(d->text, p->desc->hosts[host->index].name))
+            diag_wrap(d, "host %s", p->desc->hosts[host->index].name);
+        survey_report(&p->survey, d, p->survey.job->hosts.nodes[host->index].name.loc, EXIT_JOB);
     }
     placed_advance(p);
 }

@@ -2,12 +2,11 @@
 #include "diagnose/stacks.h"
 
 #include "base/quote.h"
+#include "base/wire_fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { THREAD_LEN = 17 };
 
 static const char *stacks_clean(char *text)
 {
@@ -16,10 +15,9 @@ static const char *stacks_clean(char *text)
     return text;
 }
 
-static const char *stacks_read_text(struct reader *r, struct arena *a)
+static const char *stacks_copy(struct arena *a, const char *text)
 {
-    char *text = arena_strdup(a, read_str(r, a));
-    return text ? stacks_clean(text) : "";
+    return stacks_clean(arena_strdup(a, text));
 }
 
 static struct stacks_thread *stacks_find(struct rank_stacks *s, uint32_t tid)
@@ -78,36 +76,28 @@ static void stacks_split(struct rank_stacks *s, char *text)
     }
 }
 
-static bool stacks_read_all(struct rank_stacks *s, struct reader *r)
-{
-    struct arena *a = &s->arena;
-    size_t len;
-    s->nthreads = read_count(r, THREAD_LEN);
-    s->threads = arena_calloc(a, s->nthreads, sizeof *s->threads);
-    for (uint32_t i = 0; i < s->nthreads; i++) {
-        struct stacks_thread *t = &s->threads[i];
-        t->tid = read_u32(r);
-        t->name = stacks_read_text(r, a);
-        t->state = (char)read_u8(r);
-        t->use = read_u32(r);
-        t->call = stacks_read_text(r, a);
-    }
-    const char *text = read_blob(r, &len);
-    s->why = stacks_read_text(r, a);
-    if (!reader_done(r))
-        return false;
-    stacks_split(s, arena_strndup(a, text ? text : "", len));
-    return true;
-}
-
 bool stacks_read(struct rank_stacks *s, const struct wire_frame *f)
 {
-    struct reader r;
+    struct arena *a = &s->arena;
+    struct wire_stacks got;
     stacks_fini(s);
-    arena_init(&s->arena);
-    reader_init(&r, f->payload, f->len);
-    s->received = stacks_read_all(s, &r);
-    return s->received;
+    arena_init(a);
+    s->received = wire_read_stacks(f, a, &got);
+    if (!s->received)
+        return false;
+    s->nthreads = got.threads.n;
+    s->threads = arena_calloc(a, s->nthreads, sizeof *s->threads);
+    for (uint32_t i = 0; i < s->nthreads; i++) {
+        const struct wire_item_thread *t = &got.threads.items[i];
+        s->threads[i] = (struct stacks_thread){.tid = t->tid,
+                                               .use = t->use,
+                                               .name = stacks_copy(a, t->name),
+                                               .call = stacks_copy(a, t->call),
+                                               .state = (char)t->state};
+    }
+    s->why = stacks_copy(a, got.why);
+    stacks_split(s, arena_strndup(a, got.stacks.data, got.stacks.len));
+    return true;
 }
 
 void stacks_fini(struct rank_stacks *s)

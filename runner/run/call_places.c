@@ -4,6 +4,7 @@
 #include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/quote.h"
+#include "base/wire_fields.h"
 #include "prefix.h"
 
 #include <fcntl.h>
@@ -29,6 +30,8 @@ static void call_places_on_timer(struct loop_timer *t)
 void call_places_ask(struct call_places *p, const struct stacks_call *calls, uint32_t n,
                      void (*done)(void *ctx), void *ctx)
 {
+    struct wire_item_look looks[CALL_PLACES_MAX];
+    struct wire_item_site sites[CALL_PLACES_MAX];
     struct buf b;
     p->done = done;
     p->ctx = ctx;
@@ -38,16 +41,14 @@ void call_places_ask(struct call_places *p, const struct stacks_call *calls, uin
         done(ctx);
         return;
     }
-    buf_init(&b);
-    buf_put_u32(&b, p->nasked);
     for (uint32_t i = 0; i < p->nasked; i++) {
         p->asked[i] = calls[i].rank;
         rank_forget_look(&p->run->ranks[calls[i].rank]); /* an older answer has other places */
-        buf_put_u32(&b, calls[i].rank);
-        buf_put_u8(&b, 0); /* not its threads */
-        buf_put_u32(&b, 1);
-        buf_put_u64(&b, calls[i].site);
+        sites[i].address = calls[i].site;
+        looks[i] = (struct wire_item_look){.rank = calls[i].rank, .sites = {&sites[i], 1}};
     }
+    buf_init(&b);
+    wire_put_read_stacks(&b, &(struct wire_read_stacks){.ranks = {looks, p->nasked}});
     hosts_send_all(p->run, WIRE_READ_STACKS, &b);
     buf_fini(&b);
     loop_timer_set(p->run->loop, &p->timer, CALL_PLACES_NS);

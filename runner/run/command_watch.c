@@ -24,8 +24,9 @@ void command_watch_on_phase(struct command_watch *c, uint32_t rank, const struct
     if (type == WIRE_ATTACHED)
         state->attached_ns = now_ns();
     if (type == WIRE_DONE) {
+        struct wire_done done;
         phases_on_finalize(c->phases, rank);
-        state->over = state->over || (f->len == 1 && f->payload[0]);
+        state->over = state->over || (wire_read_done(f, NULL, &done) && done.at_exit);
     }
     rank_advance_part(state, type == WIRE_ATTACHED ? PART_JOINING
                              : type == WIRE_READY  ? PART_MEMBER

@@ -614,17 +614,14 @@ static void frames_on_store(struct frames *s, const struct wire_frame *f)
 
 static void frames_on_output(struct frames *s, const struct wire_frame *f)
 {
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    uint8_t stream = read_u8(&r);
-    uint64_t realtime_ns = read_u64(&r);
-    if (r.bad || (stream != 1 && stream != 2)) {
+    struct wire_output o;
+    if (!wire_read_output(f, NULL, &o) || (o.stream != 1 && o.stream != 2)) {
         frames_malformed(s, f);
         return;
     }
-    rundir_output(s->run->rundir, s->run->desc->attempt, f->rank, stream, f->payload + r.pos,
-                  f->len - r.pos);
-    output_add(s->output, f->rank, stream, realtime_ns, f->payload + r.pos, f->len - r.pos);
+    rundir_output(s->run->rundir, s->run->desc->attempt, f->rank, o.stream, o.bytes.data,
+                  o.bytes.len);
+    output_add(s->output, f->rank, o.stream, o.realtime_ns, o.bytes.data, o.bytes.len);
 }
 
 static void frames_on_phase(struct frames *s, const struct wire_frame *f)

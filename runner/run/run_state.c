@@ -2,9 +2,11 @@
 #include "run/run_state.h"
 
 #include "base/wire_fields.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 int run_state_init(struct run_state *run, const struct attempt *a, struct diag *d)
 {
@@ -62,30 +64,23 @@ void hosts_send_all(struct run_state *run, uint16_t type, const struct buf *payl
 static void hosts_multicast(struct run_state *run, struct host *host, const uint32_t *ranks,
                             uint32_t n, uint16_t type, const struct buf *payload)
 {
-    struct buf *out = conn_out(&host->conn);
-    uint32_t here = 0, last = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (run->desc->ranks[ranks[i]].host == host->index) {
-            here++;
-            last = ranks[i];
-        }
-    }
-    if (!here)
-        return;
-    if (here == 1) {
-        conn_send_buf(&host->conn, type, last, run->desc->attempt, payload);
-        return;
-    }
-    size_t mark = wire_begin(out, WIRE_MULTICAST, WIRE_HOST, run->desc->attempt);
-    buf_put_u32(out, here);
-    for (uint32_t i = 0; i < n; i++) {
+    uint32_t *here = xmalloc((n + 1) * sizeof *here), nhere = 0;
+    for (uint32_t i = 0; i < n; i++)
         if (run->desc->ranks[ranks[i]].host == host->index)
-            buf_put_u32(out, ranks[i]);
+            here[nhere++] = ranks[i];
+    if (nhere == 1)
+        conn_send_buf(&host->conn, type, here[0], run->desc->attempt, payload);
+    if (nhere > 1) {
+        struct buf *out = conn_out(&host->conn);
+        const size_t mark = wire_begin(out, WIRE_MULTICAST, WIRE_HOST, run->desc->attempt);
+        wire_put_multicast(out, &(struct wire_multicast){.ranks = {here, nhere},
+                                                         .type = type,
+                                                         .payload = {payload->data + payload->start,
+                                                                     buf_pending(payload)}});
+        conn_end(&host->conn, mark);
+        conn_flush(&host->conn);
     }
-    buf_put_u16(out, type);
-    buf_put_buf(out, payload);
-    conn_end(&host->conn, mark);
-    conn_flush(&host->conn);
+    free(here);
 }
 
 void hosts_send_ranks(struct run_state *run, const uint32_t *ranks, uint32_t n, uint16_t type,

@@ -2,6 +2,7 @@
 #include "run/stall_monitor.h"
 
 #include "base/debug.h"
+#include "base/wire_fields.h"
 #include "run/run_state.h"
 
 #include <stdlib.h>
@@ -152,12 +153,12 @@ static void stall_monitor_on_answers(struct loop_timer *t)
 
 /* The addresses in which the rank called what it waits in, of the waits that the block shows. */
 static uint32_t stall_monitor_sites(const struct stall *s, uint32_t rank,
-                                    uint64_t sites[STALL_REPORT_WAITS])
+                                    struct wire_item_site sites[STALL_REPORT_WAITS])
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->nwaits && i < STALL_REPORT_WAITS; i++) {
         if (s->waits[i].site && s->waits[i].site_rank == rank)
-            sites[n++] = s->waits[i].site;
+            sites[n++].address = s->waits[i].site;
     }
     return n;
 }
@@ -165,16 +166,14 @@ static uint32_t stall_monitor_sites(const struct stall *s, uint32_t rank,
 static void stall_monitor_put_ask(const struct stall_monitor *m, const struct stall *s,
                                   struct buf *b)
 {
-    buf_put_u32(b, m->nasked);
-    for (uint32_t i = 0; i < m->nasked; i++) {
-        uint64_t sites[STALL_REPORT_WAITS];
-        uint32_t n = stall_monitor_sites(s, m->asked_ranks[i], sites);
-        buf_put_u32(b, m->asked_ranks[i]);
-        buf_put_u8(b, i < m->nthreads);
-        buf_put_u32(b, n);
-        for (uint32_t k = 0; k < n; k++)
-            buf_put_u64(b, sites[k]);
-    }
+    struct wire_item_look looks[STALL_MONITOR_ASKED];
+    struct wire_item_site sites[STALL_MONITOR_ASKED][STALL_REPORT_WAITS];
+    for (uint32_t i = 0; i < m->nasked; i++)
+        looks[i] = (struct wire_item_look){
+            .rank = m->asked_ranks[i],
+            .threads = i < m->nthreads,
+            .sites = {sites[i], stall_monitor_sites(s, m->asked_ranks[i], sites[i])}};
+    wire_put_read_stacks(b, &(struct wire_read_stacks){.ranks = {looks, m->nasked}});
 }
 
 /* First the ranks whose threads the block shows, then those whose calls it places. */
@@ -357,6 +356,7 @@ static void last_look_choose(struct last_look *l)
 
 static void last_look_take_stacks(struct last_look *l)
 {
+    struct wire_item_look looks[STALL_REPORT_STACKS];
     struct buf b;
     last_look_choose(l);
     if (!l->n) {
@@ -365,13 +365,10 @@ static void last_look_take_stacks(struct last_look *l)
     }
     for (uint32_t i = 0; i < l->run->desc->nranks; i++)
         rank_forget_look(&l->run->ranks[i]);
+    for (uint32_t i = 0; i < l->n; i++)
+        looks[i] = (struct wire_item_look){.rank = l->ranks[i], .threads = 1};
     buf_init(&b);
-    buf_put_u32(&b, l->n);
-    for (uint32_t i = 0; i < l->n; i++) {
-        buf_put_u32(&b, l->ranks[i]);
-        buf_put_u8(&b, 1);  /* its threads */
-        buf_put_u32(&b, 0); /* no addresses of calls */
-    }
+    wire_put_read_stacks(&b, &(struct wire_read_stacks){.ranks = {looks, l->n}});
     hosts_send_all(l->run, WIRE_READ_STACKS, &b);
     buf_fini(&b);
     l->step = LAST_LOOK_STACKS;

@@ -20,6 +20,7 @@
 #include <jansson.h>
 
 #define STALL_MONITOR_ANSWER_NS 9000000000ull
+enum { STALL_MONITOR_ASKED = STALL_REPORT_STACKS + STALL_REPORT_WAITS };
 
 struct stall_monitor {
     struct run_state *run;
@@ -35,7 +36,7 @@ struct stall_monitor {
     bool on_request; /* the block was requested, whatever the age of the waits */
     /* The first `nthreads` for their threads, all for the places of calls. Once the former have
      * answered, `nthreads` is 0. */
-    uint32_t nasked, nthreads, asked_ranks[STALL_REPORT_STACKS + STALL_REPORT_WAITS];
+    uint32_t nasked, nthreads, asked_ranks[STALL_MONITOR_ASKED];
 };
 
 /* `run`, `stop`, `console`, `live`, `liveness` and `limit_ns` are set. */

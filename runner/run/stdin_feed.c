@@ -17,7 +17,11 @@ static void stdin_feed_send(struct stdin_feed *f, const void *bytes, size_t len)
         struct host *host = &f->run->hosts[desc->ranks[rank].host];
         if (f->closed[rank] || !conn_is_open(&host->conn))
             continue;
-        conn_send(&host->conn, WIRE_STDIN, rank, desc->attempt, bytes, len);
+        struct buf *out = conn_out(&host->conn);
+        const size_t mark = wire_begin(out, WIRE_STDIN, rank, desc->attempt);
+        wire_put_stdin_bytes(out, &(struct wire_stdin_bytes){.bytes = {bytes, len}});
+        conn_end(&host->conn, mark);
+        conn_flush(&host->conn);
         f->outstanding[rank] += (uint32_t)len;
     }
 }

@@ -66,6 +66,16 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     wire_put_fenced(&b, &(struct wire_fenced){.scope = "s", .answer.bytes = {"pairs", 5}});
     wire_end(&b, mark);
     seed_write((*argv)[2], "store", b.data, b.len);
+    buf_clear(&b);
+    const struct wire_item_site site = {0x401234};
+    const struct wire_item_look looks[] = {{.rank = 1, .sites = {&site, 1}}, {.rank = 2}};
+    mark = wire_begin(&b, WIRE_READ_STACKS, WIRE_HOST, 0);
+    wire_put_read_stacks(&b, &(struct wire_read_stacks){{looks, 2}});
+    wire_end(&b, mark);
+    mark = wire_begin(&b, WIRE_MULTICAST, WIRE_HOST, 0);
+    wire_put_multicast(&b, &(struct wire_multicast){{two, 2}, WIRE_GO, {"bytes", 5}});
+    wire_end(&b, mark);
+    seed_write((*argv)[2], "lists", b.data, b.len);
     buf_fini(&b);
     exit(0);
 }

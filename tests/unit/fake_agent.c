@@ -7,6 +7,7 @@
 #include "base/hostmem.h"
 #include "base/loop.h"
 #include "base/record.h"
+#include "base/wire_fields.h"
 #include "diagnose/wait_report.h"
 #include "rendezvous/store.h"
 
@@ -191,13 +192,12 @@ static void start_rank(struct fake_job *job, uint32_t rank)
     desc_encode(&desc, &encoded);
     buf_init(&b);
     size_t mark = wire_begin(&b, WIRE_WELCOME, rank, job->desc.attempt);
-    buf_put_u32(&b, rank);
-    buf_put_u32(&b, job->desc.attempt);
-    buf_put_u32(&b, 0);
-    buf_put_str(&b, "127.0.0.1");
-    buf_put_str(&b, "lo");
-    buf_put_u32(&b, 2);
-    buf_put_blob(&b, encoded.data, encoded.len);
+    wire_put_welcome(&b, &(struct wire_welcome){.rank = rank,
+                                                .attempt = job->desc.attempt,
+                                                .address = "127.0.0.1",
+                                                .interface = "lo",
+                                                .cpus = 2,
+                                                .desc = {encoded.data, encoded.len}});
     wire_end(&b, mark);
     if (job->early_go)
         wire_put(&b, WIRE_GO, WIRE_HOST, job->desc.attempt, NULL, 0);

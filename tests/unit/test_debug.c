@@ -341,6 +341,15 @@ static void frames_are_printed_by_their_codec(void **state)
     snprintf(expected, sizeof expected, "ABORT malformed %zu bytes", buf_pending(&b));
     assert_string_equal(text, expected);
     buf_clear(&b);
+    const struct wire_item_site sites[] = {{7}, {8}};
+    const struct wire_item_look looks[] = {{.rank = 2, .threads = 1}, {3, 0, {sites, 2}}};
+    wire_put_read_stacks(&b, &(struct wire_read_stacks){{looks, 2}});
+    print_payload(WIRE_READ_STACKS, WIRE_HOST, &b, text, sizeof text);
+    assert_string_equal(text, "READ_STACKS ranks=2 { rank=2 threads=1 sites=0 }"
+                              " { rank=3 threads=0 sites=2 { address=7 } { address=8 } }");
+    print_payload(WIRE_READ_STACKS, WIRE_HOST, &b, text, 23);
+    assert_string_equal(text, "READ_STACKS ranks=2 { ");
+    buf_clear(&b);
     print_payload(WIRE_GO, WIRE_HOST, &b, text, sizeof text);
     assert_string_equal(text, "GO 0 bytes");
     print_payload(999, WIRE_HOST, &b, text, sizeof text);
@@ -365,6 +374,17 @@ static void no_value_of_the_store_or_the_job_is_printed(void **state)
         assert_null(strstr(text, "hunter2"));
         buf_fini(&b);
     }
+    struct buf b;
+    buf_init(&b);
+    wire_put_welcome(&b, &(struct wire_welcome){.rank = 1, .desc = {"hunter2", 7}});
+    print_payload(WIRE_WELCOME, 1, &b, text, sizeof text);
+    assert_string_equal(text, "WELCOME (rank 1) rank=1 attempt=0 host=0 address=\"\" interface=\"\""
+                              " cpus=0 desc=(7 bytes)");
+    buf_clear(&b);
+    wire_put_stdin_bytes(&b, &(struct wire_stdin_bytes){{"hunter2", 7}});
+    print_payload(WIRE_STDIN, WIRE_HOST, &b, text, sizeof text);
+    assert_string_equal(text, "STDIN bytes=(7 bytes)");
+    buf_fini(&b);
 }
 
 int main(void)

@@ -337,6 +337,28 @@ static void answers_and_lists_have_their_places(void **state)
     assert_string_equal(join.identity, "tcp 1");
     b.data[18] = 0xff; /* more members than bytes */
     assert_false(wire_read_join(&f, &arena, &join));
+    buf_clear(&b);
+    const struct wire_item_site site = {0x401234};
+    const struct wire_item_look looks[] = {{.rank = 7, .sites = {&site, 1}}, {.rank = 8}};
+    struct wire_read_stacks ask;
+    wire_put_read_stacks(&b, &(struct wire_read_stacks){{looks, 2}});
+    f = (struct wire_frame){.type = WIRE_READ_STACKS, .payload = b.data, .len = b.len};
+    assert_true(wire_read_read_stacks(&f, &arena, &ask));
+    assert_int_equal(ask.ranks.n, 2);
+    assert_int_equal(ask.ranks.items[0].sites.items[0].address, 0x401234);
+    assert_int_equal(ask.ranks.items[1].rank, 8);
+    assert_int_equal(ask.ranks.items[1].sites.n, 0);
+    b.data[0] = 4; /* more items than their least length has room for */
+    assert_false(wire_read_read_stacks(&f, &arena, &ask));
+    buf_clear(&b);
+    struct wire_multicast cast;
+    wire_put_multicast(&b, &(struct wire_multicast){{two, 2}, WIRE_GO, {"xyz", 3}});
+    f = (struct wire_frame){.type = WIRE_MULTICAST, .payload = b.data, .len = b.len};
+    assert_true(wire_read_multicast(&f, &arena, &cast));
+    assert_int_equal(cast.payload.len, 3);
+    assert_memory_equal(cast.payload.data, "xyz", 3);
+    f.len -= 4; /* without a whole type */
+    assert_false(wire_read_multicast(&f, &arena, &cast));
     buf_fini(&b);
     arena_fini(&arena);
 }
