@@ -297,8 +297,9 @@ int issue_connect(struct nccl_group *g)
         result = g->whole ? issue_token(g, &g->devs[i], g->rank * g->ndevs + i == 0)
                           : issue_token_to_all(g, &g->devs[i]);
     result = comm_group_end(g, result);
-    return result == ncclSuccess ? COLLRUN_OK
-                                 : nccl_group_fail_nccl(g, g->devs[0].comm, result, "NCCL: connect");
+    return result == ncclSuccess
+               ? COLLRUN_OK
+               : nccl_group_fail_nccl(g, g->devs[0].comm, result, "NCCL: connect");
 }
 
 int issue_warm_up(struct nccl_group *g, struct op *op)
