@@ -443,7 +443,7 @@ static void wire_print_diag(struct wire_text *t, const char *name, const struct 
 static void wire_print_ranks(struct wire_text *t, const char *name, const struct wire_ranks *ranks)
 {
     wire_text_add(t, " %s=", name);
-    for (uint32_t i = 0; i < ranks->n && t->used + 12 < t->size; i++)
+    for (uint32_t i = 0; i < ranks->n && t->used + 1 < t->size; i++)
         wire_text_add(t, "%s%" PRIu32, i ? "," : "", ranks->items[i]);
 }
 
