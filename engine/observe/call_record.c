@@ -233,8 +233,8 @@ static enum record_state call_record_state(int status)
                                                                               : RECORD_FAILED;
 }
 
-void call_record_end(struct collrun_group *g, enum group_queue which, uint64_t first, uint32_t n,
-                     uint64_t number, int status)
+void call_record_end_all(struct collrun_group *g, enum group_queue which, uint64_t first,
+                         uint32_t n, uint64_t number, int status)
 {
     if (number && group_survives(which, status))
         record_queue_leave(&g->calls.record[which], number);

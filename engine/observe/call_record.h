@@ -92,16 +92,19 @@ static inline void call_record_start(const struct collrun_group *g, enum group_q
 
 /* They have ended with `status`; the last one has the number `number`. 0: it was not the current
  * operation. After a failure of the group the rank counts as inside the operation. */
-void call_record_end(struct collrun_group *g, enum group_queue which, uint64_t first, uint32_t n,
-                     uint64_t number, int status);
-/* The same for one entry that has ended with OK. */
-static inline void call_record_done(const struct collrun_group *g, enum group_queue which,
-                                    uint64_t index, uint64_t number)
+void call_record_end_all(struct collrun_group *g, enum group_queue which, uint64_t first,
+                         uint32_t n, uint64_t number, int status);
+static inline void call_record_end(struct collrun_group *g, enum group_queue which, uint64_t first,
+                                   uint32_t n, uint64_t number, int status)
 {
     const struct record_queue *q = &g->calls.record[which];
+    if (n != 1 || !number || status != COLLRUN_OK) {
+        call_record_end_all(g, which, first, n, number, status);
+        return;
+    }
     record_queue_leave(q, number);
-    if (index != RECORD_QUEUE_NONE)
-        record_queue_end(q, index, RECORD_DONE, record_ticks_if_timed(q->head));
+    if (first != RECORD_QUEUE_NONE)
+        record_queue_end(q, first, RECORD_DONE, record_ticks_if_timed(q->head));
 }
 
 /* The messages have been received: an entry of a receive from any source, or with any tag, gets

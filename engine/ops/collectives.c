@@ -20,7 +20,7 @@
  * 7. Run it (coll_run_now): in one call of the backend if it is plain, else compared first (check:
  *    strict) and emulated where the backend lacks it (consistency_exec). Behind unfinished requests
  *    it becomes a request and does not overtake them (request_run).
- * 8. End it: copy back (bounce_out), record the end (call_record_done). After a failure find the
+ * 8. End it: copy back (bounce_out), record the end (call_record_end). After a failure find the
  *    cause behind it, which may be another rank, and fail the group for all later calls
  *    (group_op_failed). Leave the group last: the next thread acquires what this one has done.
  */
@@ -89,11 +89,8 @@ static inline __attribute__((always_inline)) int coll_run_calls(struct collrun_g
     }
     if (bounce)
         rc = bounce_out(bounce, rc);
-    if (rc == COLLRUN_OK) {
-        call_record_done(g, GROUP_COLLECTIVES, index, number);
-        return rc;
-    }
-    rc = group_op_failed(g, calls->kind, number, rc);
+    if (rc != COLLRUN_OK)
+        rc = group_op_failed(g, calls->kind, number, rc);
     call_record_end(g, GROUP_COLLECTIVES, index, 1, number, rc);
     return rc;
 }

@@ -114,10 +114,7 @@ static int message_run_direct(const struct route *route, struct progress_queue *
         rc = group_op_failed(g, calls->kind, number, rc);
     else
         call_record_received(g, index, calls, ncalls);
-    if (rc == COLLRUN_OK && ncalls == 1)
-        call_record_done(g, GROUP_MESSAGES, index, number);
-    else
-        call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
+    call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
     thread_record_messages_end(g, t, calls, ncalls, rc);
     pq_leave_direct(pq); /* the last use of the group: its end waits for this thread */
     return rc;

@@ -126,13 +126,6 @@ struct collrun_request *request_alloc(const struct route *route, const struct co
     return r;
 }
 
-static void request_record(const struct route *route, struct collrun_request *r)
-{
-    r->record = (kind_is_collective(r->calls->kind)
-                     ? call_record_collectives
-                     : call_record_messages)(route, r->calls, r->ncalls, r->number, RECORD_POSTED);
-}
-
 struct collrun_request *request_new(const struct route *route, const struct collrun_call *calls,
                                     uint32_t ncalls, uint64_t number, struct bounce *bounce)
 {
@@ -147,25 +140,8 @@ struct collrun_request *request_new(const struct route *route, const struct coll
     r->bounce = bounce;
     r->bounced = bounce != NULL;
     r->nrecord = call_record_entries(route->gb, calls, ncalls);
-    request_record(route, r);
+    r->record = request_record(route, r);
     return r;
-}
-
-/* What its last use has left. Its other members are those of a new request still. */
-void request_renew(const struct route *route, struct collrun_request *r, uint64_t number)
-{
-    r->number = r->last_number = number;
-    r->starter = thread_context;
-    r->nrecord = 1;
-    r->renewed = true;
-    r->deferred = r->queued = false;
-    r->withdrawal = PQ_WITHDRAWAL_NONE;
-    r->handle = NULL;
-    r->batch = (struct p2p_batch){0};
-    r->next = r->later = NULL;
-    r->link = NULL;
-    atomic_store_explicit(&r->status, COLLRUN_AGAIN, memory_order_relaxed);
-    request_record(route, r);
 }
 
 void request_set_deadline(struct collrun_request *r)
@@ -199,7 +175,7 @@ int request_submit(struct collrun_request *r)
 void request_list_add(struct collrun_request *r)
 {
     struct group_requests *list = &r->group->requests;
-    r->listed = r->queued = true;
+    r->listed = true;
     pthread_mutex_lock(&list->lock);
     r->older = list->newest;
     r->older_link = &list->newest;
@@ -327,12 +303,6 @@ void request_spare_keep_or_free(struct collrun_request *r)
         request_free(r);
 }
 
-void request_spare_keep_succeeded(struct collrun_request *r)
-{
-    if (!r->given || !request_spare_keep(r))
-        request_free(r);
-}
-
 struct collrun_request *request_spare_take(struct collrun_group *g, const struct collrun_call *call)
 {
     if (call->size != sizeof *call)
@@ -397,39 +367,58 @@ static int request_settle(struct collrun_request *r)
     return error_cause(COLLRUN_ERR_TIMEOUT, "%s", text);
 }
 
-static int request_exec(void *ctx, struct collrun_request *r)
+/* Behind the work on its streams, with copies of its buffers, compared or emulated. */
+static int request_exec_any(const struct group_backend *gb, struct collrun_request *r)
 {
-    struct route route = {
-        .gb = ctx, .bounced = r->bounces_late, .settled = r->events || r->settled};
-    if (collrun_kind_is_message(r->calls->kind) && r->pq->config.p2p)
-        return p2p_exec(r->pq->config.p2p, r->calls, r->ncalls, &r->batch, &r->pq->contended);
-    if (!r->events && !r->bounces_late && !r->pq->requests.in_flight &&
-        consistency_is_plain(ctx, r->pq, r->calls, r->ncalls))
-        return backend_exec(r->pq->config.backend, r->pq->config.handle, r->calls, 1);
+    struct route route = {.gb = (struct group_backend *)(uintptr_t)gb,
+                          .bounced = r->bounces_late,
+                          .settled = r->events || r->settled};
+    error_clear_cause();
     int rc = r->events ? request_settle(r) : COLLRUN_OK;
     if (rc == COLLRUN_OK)
         rc = bounce_in(&route, r->calls, r->ncalls, &r->bounce);
-    return rc == COLLRUN_OK ? batch_exec(ctx, r, route.settled) : rc;
+    return rc == COLLRUN_OK ? batch_exec(gb, r, route.settled) : rc;
 }
 
-static int request_finished(struct collrun_request *r, int status)
+static int request_exec(void *ctx, struct collrun_request *r)
 {
-    enum collrun_kind kind = r->calls[0].kind;
-    if (r->bounce)
-        status = bounce_out(r->bounce, status);
-    r->bounce = NULL;
-    for (uint32_t i = 0; r->posted && i < r->ncalls; i++)
-        request_op_deliver(&r->posted[i], &r->calls[i], status);
-    if (status != COLLRUN_OK)
-        status = group_op_failed(r->group, kind, r->number, status);
-    else if (collrun_kind_is_message(kind))
-        call_record_received(r->group, r->record, r->calls, r->ncalls);
-    call_record_end(r->group, group_queue_of(kind), r->record, r->nrecord, r->last_number, status);
+    const struct progress_queue *pq = r->pq;
+    if (collrun_kind_is_message(r->calls->kind) && pq->config.p2p)
+        return p2p_exec(pq->config.p2p, r->calls, r->ncalls, &r->batch, &pq->contended);
+    const bool plain = r->plain || (!r->events && !r->bounces_late &&
+                                    consistency_is_plain(ctx, pq, r->calls, r->ncalls));
+    if (plain && !pq->requests.in_flight)
+        return backend_exec(pq->config.backend, pq->config.handle, r->calls, 1);
+    return request_exec_any(ctx, r);
+}
+
+/* Returns the status that waiters get. */
+static int request_failed(struct collrun_request *r, int status)
+{
+    status = group_op_failed(r->group, r->calls->kind, r->number, status);
+    call_record_end(r->group, group_queue_of(r->calls->kind), r->record, r->nrecord, r->last_number,
+                    status);
     if (status == COLLRUN_OK)
         return status;
     r->failure = malloc(sizeof *r->failure);
     if (r->failure)
         error_hand_over(r->failure);
+    return status;
+}
+
+static int request_finished(struct collrun_request *r, int status)
+{
+    const enum collrun_kind kind = r->calls->kind;
+    if (r->bounce)
+        status = bounce_out(r->bounce, status);
+    r->bounce = NULL;
+    if (status != COLLRUN_OK)
+        return request_failed(r, status);
+    for (uint32_t i = 0; collrun_kind_is_message(kind) && r->posted && i < r->ncalls; i++)
+        request_op_deliver(&r->posted[i], &r->calls[i], status);
+    if (collrun_kind_is_message(kind))
+        call_record_received(r->group, r->record, r->calls, r->ncalls);
+    call_record_end(r->group, group_queue_of(kind), r->record, r->nrecord, r->last_number, status);
     return status;
 }
 
@@ -442,7 +431,7 @@ static void request_expired(struct collrun_request *r)
     group_abort(r->group, COLLRUN_ERR_TIMEOUT, why);
 }
 
-static void request_begin(const struct collrun_request *r)
+static inline void request_begin(const struct collrun_request *r)
 {
     enum group_queue which = group_queue_of(r->calls->kind);
     if (which == GROUP_MESSAGES)
@@ -507,21 +496,36 @@ static int request_collect(struct collrun_request *r)
     return status;
 }
 
+/* A request that was deferred; called by the thread that is directly inside. AGAIN: another thread
+ * needs the queue, and the messages of the request have begun. */
+static int request_run_direct(struct collrun_request *r)
+{
+    struct blocked_call *blocked = &r->group->calls.blocked[group_queue_of(r->calls->kind)];
+    int status = atomic_load_explicit(&r->group->status.code, memory_order_acquire);
+    assert(r->ncalls == 1);
+    blocked_call_begin(blocked, r->calls, 1, r->number);
+    request_begin(r);
+    if (status == COLLRUN_OK)
+        status = request_exec(r->pq->config.ctx, r);
+    if (status == COLLRUN_OK && r->plain) /* nothing is copied back or delivered */
+        call_record_end(r->group, GROUP_COLLECTIVES, r->record, 1, r->number, status);
+    else if (status != COLLRUN_AGAIN)
+        status = request_finished(r, status);
+    blocked_call_end(blocked);
+    return status;
+}
+
 /* True: this thread has executed the request as a blocking call, and it is finished. */
 static bool request_run_deferred(struct collrun_request *r)
 {
-    struct blocked_call *blocked = &r->group->calls.blocked[group_queue_of(r->calls->kind)];
     if (!pq_enter_deferred(r))
         return false;
-    blocked_call_begin(blocked, r->calls, r->ncalls, r->number);
-    const int status = progress_run(r->pq, r);
-    blocked_call_end(blocked);
+    const int status = request_run_direct(r);
     pq_leave_deferred(r, status);
     return status != COLLRUN_AGAIN;
 }
 
-/* Not inlined, so that request_wait needs no frame for it. */
-static __attribute__((noinline)) void request_await_any_other(struct collrun_request *r)
+static void request_await(struct collrun_request *r)
 {
     if (r->deferred && request_run_deferred(r))
         return;
@@ -531,52 +535,15 @@ static __attribute__((noinline)) void request_await_any_other(struct collrun_req
         pq_wait(r);
 }
 
-/* Called by the thread that is directly inside. Returns the status of the request. */
-static int request_again_exec(struct collrun_request *r)
-{
-    const struct progress_queue *pq = r->pq;
-    call_record_start(r->group, GROUP_COLLECTIVES, r->record, 1);
-    int rc = backend_exec(pq->config.backend, pq->config.handle, r->calls, 1);
-    if (rc != COLLRUN_OK)
-        return pq->config.ops->finished(r, rc);
-    call_record_done(r->group, GROUP_COLLECTIVES, r->record, r->number);
-    return rc;
-}
-
-/* True: this thread has executed the request with success, and it is in no list. False: it is not
- * as described, or it has failed; the caller waits for it as for any other. */
-static bool request_again_await(struct collrun_request *r)
-{
-    if (!r->plain || !r->deferred || group_has_failed(r->group) || !pq_enter_deferred(r))
-        return false;
-    struct blocked_call *blocked = &r->group->calls.blocked[GROUP_COLLECTIVES];
-    blocked_call_begin(blocked, r->calls, 1, r->number);
-    const int status = request_again_exec(r);
-    blocked_call_end(blocked);
-    pq_leave_deferred(r, status);
-    return status == COLLRUN_OK;
-}
-
-static void request_await(struct collrun_request *r)
-{
-    if (!request_again_await(r))
-        request_await_any_other(r);
-}
-
 /* The call that has entered, or has posted the request, waits for it, and returns its status. */
 static int request_wait_entered(struct record_writer *w, struct record_thread *t,
                                 struct collrun_request *r, uint64_t site)
 {
     thread_record_await(w, t, r);
     thread_record_inside(t, RECORD_ALL, r, site);
-    const bool again = request_again_await(r);
-    if (!again)
-        request_await_any_other(r);
+    request_await(r);
     thread_record_leave(w, t, r);
-    if (!again)
-        return request_collect(r);
-    request_spare_keep_succeeded(r);
-    return COLLRUN_OK;
+    return request_collect(r);
 }
 
 static int request_wait(struct collrun_request *r, uint64_t site)

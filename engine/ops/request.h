@@ -9,6 +9,7 @@
 
 #include "group/group.h"
 #include "group/route.h"
+#include "observe/call_record.h"
 
 /* The callbacks of the queues of a group. The ctx of a queue is its struct group_backend.
  */
@@ -58,8 +59,13 @@ void request_free(struct collrun_request *r);
  * either case. */
 struct collrun_request *request_new(const struct route *route, const struct collrun_call *calls,
                                     uint32_t ncalls, uint64_t number, struct bounce *bounce);
-/* A spare that was taken becomes the request of its call with this number; it is recorded. */
-void request_renew(const struct route *route, struct collrun_request *r, uint64_t number);
+/* Records its calls as posted; returns the first entry. */
+static inline uint64_t request_record(const struct route *route, const struct collrun_request *r)
+{
+    return kind_is_collective(r->calls->kind)
+               ? call_record_collectives(route, r->calls, r->ncalls, r->number, RECORD_POSTED)
+               : call_record_messages(route, r->calls, r->ncalls, r->number, RECORD_POSTED);
+}
 /* Calls of these numbers fail before they begin; the cause is stored. Returns the status that the
  * caller gets. */
 int request_refuse(const struct route *route, const struct collrun_call *calls, uint32_t ncalls,
@@ -99,8 +105,6 @@ void request_spare_prepare(struct collrun_request *r, const struct collrun_call 
 /* Gives a finished request, or a spare that was taken and not used, back to the group, or frees it.
  * Any thread may call it. */
 void request_spare_keep_or_free(struct collrun_request *r);
-/* The same for one that has succeeded, is in no list, and was no spare for another call since. */
-void request_spare_keep_succeeded(struct collrun_request *r);
 
 /* A spare of a call that needed no request: `call` complete, `given` as the caller gave it. */
 void request_spare_add(const struct route *route, const struct collrun_call *call,

@@ -97,29 +97,28 @@ static int request_follow_streams(const struct route *route, struct collrun_requ
     return rc;
 }
 
-/* True: it is finished by the thread that waits for it, most likely, and need not begin before: a
+/* The fast path of requests. Programs start the same few calls again and again, and soon wait for
+ * each. From the second start on such a call has a spare, which is complete (request_spare_take),
+ * so that nothing is checked, copied or allocated. Most are deferred (pq_defer): the thread that
+ * waits executes them as a blocking call is executed (request_run_deferred), and the queue's lock
+ * is never taken. The exceptions:
+ *
+ * - A short send leaves at once, and needs no request (request_send_short).
+ * - A call of several parts, with streams, on copies of its buffers, or that the backend starts (or
+ *   an other message than a short receive) is queued: pq_submit. So is one that is not alone in its
+ *   queue. pq_wait is then what waits. */
+
+/* True: the thread that waits for it most likely finishes it, and it need not begin before: a
  * collective that the backend cannot start, or a receive of a short message, which no sender waits
  * for. */
-static bool request_may_wait(struct collrun_request *r)
+static bool request_may_wait(const struct route *route, struct collrun_request *r)
 {
+    if (r->ncalls > 1 || r->events || r->bounced || route->waits)
+        return false;
     r->needs_exec = pq_needs_exec(r->pq, r);
     if (kind_is_collective(r->calls->kind))
         return r->needs_exec;
     return r->calls->kind == COLLRUN_RECV && p2p_short_may_recv(r->pq->config.p2p, r->calls);
-}
-
-/* Deferred, if it may be. A request that is started again is the same in that. */
-static bool request_defer(const struct route *route, struct collrun_request *r)
-{
-    if (r->ncalls > 1 || r->events || r->bounced || route->waits)
-        return false;
-    if (!r->renewed) {
-        r->may_wait = request_may_wait(r);
-        r->plain = r->may_wait && kind_is_collective(r->calls->kind) &&
-                   consistency_is_plain(route->gb, r->pq, r->calls, 1);
-    }
-    r->deferred = r->may_wait && pq_defer(r);
-    return r->deferred;
 }
 
 static int request_begin_or_submit(const struct route *route, struct collrun_request *r,
@@ -127,7 +126,8 @@ static int request_begin_or_submit(const struct route *route, struct collrun_req
 {
     struct record_thread *t = thread_record_post(r, route->site);
     int rc = COLLRUN_OK;
-    if (!request_defer(route, r)) {
+    r->deferred = r->may_wait && pq_defer(r);
+    if (!r->deferred) {
         request_list_add(r);
         rc = request_submit(r);
     }
@@ -166,31 +166,36 @@ static int request_start(struct collrun_group *g, const struct route *route,
     }
     if (n == 1)
         request_spare_prepare(r, given);
+    r->may_wait = request_may_wait(route, r);
+    r->plain = r->may_wait && kind_is_collective(calls->kind) &&
+               consistency_is_plain(route->gb, r->pq, r->calls, 1);
     return request_begin_or_submit(route, r, out);
 }
 
-/* Inside the group, if a call of its kind has to be. */
+/* A spare that was taken becomes the request of its call. Its members that the queue uses are set
+ * when it gets the request; the others are what they were. Inside the group, if a call of its kind
+ * has to be. */
 static int request_start_renewed(struct collrun_group *g, struct collrun_request *r, uint64_t site,
                                  struct collrun_request **out)
 {
     const struct route route = {.gb = r->pq->config.ctx, .site = site};
-    struct collrun_call *call = r->calls;
+    const struct collrun_call *call = r->calls;
     enum group_queue which = group_queue_of(call->kind);
     uint64_t number = which == GROUP_MESSAGES ? group_number_shared(g) : group_number(g, which, 1);
     int rc = group_has_failed(g) ? group_reject(g, call->kind, number) : COLLRUN_OK;
-    call->timeout_ns = r->given->timeout_ns;
-    call_complete(&route, call);
-    error_clear_cause();
     struct collrun_request *sent =
         rc == COLLRUN_OK ? request_send_short(&route, call, number) : NULL;
+    if (rc == COLLRUN_OK && !sent) {
+        r->number = r->last_number = number;
+        r->starter = thread_context;
+        atomic_store_explicit(&r->status, COLLRUN_AGAIN, memory_order_relaxed);
+        r->record = request_record(&route, r);
+        return request_begin_or_submit(&route, r, out);
+    }
+    request_spare_keep_or_free(r);
     if (sent)
         *out = sent;
-    if (sent || rc != COLLRUN_OK) {
-        request_spare_keep_or_free(r);
-        return rc;
-    }
-    request_renew(&route, r, number);
-    return request_begin_or_submit(&route, r, out);
+    return rc;
 }
 
 int request_import_all(struct collrun_group *g, const struct collrun_call *calls, uint32_t n,
@@ -232,38 +237,6 @@ static int request_start_all(struct collrun_group *g, const struct collrun_call 
     return rc;
 }
 
-/* Programs start the same few collectives again and again, and soon wait for each. Such a request
- * is a spare and is deferred (pq_defer); and where it is plain, the thread that waits only calls
- * the backend. request_again_start and request_again_wait are the steps for it in one piece,
- * without those that it cannot need. */
-
-/* A spare that was taken is as described, and nothing is in the way. Inside the group, as is
- * request_again_start. */
-static inline bool request_again_may(const struct collrun_request *r)
-{
-    return r->plain && !r->queued && !group_has_failed(r->group);
-}
-
-/* What request_renew resets is as it was: the request was not in the queue. */
-static int request_again_start(struct collrun_request *r, uint64_t site)
-{
-    const struct route route = {.gb = r->pq->config.ctx, .site = site};
-    r->number = r->last_number = group_number(r->group, GROUP_COLLECTIVES, 1);
-    r->starter = thread_context;
-    r->renewed = true;
-    atomic_store_explicit(&r->status, COLLRUN_AGAIN, memory_order_relaxed);
-    r->record = call_record_collectives(&route, r->calls, 1, r->number, RECORD_POSTED);
-    struct record_thread *t = thread_record_post(r, site);
-    int rc = COLLRUN_OK;
-    r->deferred = pq_defer(r);
-    if (!r->deferred) {
-        request_list_add(r);
-        rc = request_submit(r);
-    }
-    thread_record_pass(t);
-    return rc;
-}
-
 /* The spare of the call becomes its request. */
 static int request_start_spare(struct collrun_group *g, struct collrun_request *r, uint64_t site,
                                struct collrun_request **out)
@@ -275,13 +248,7 @@ static int request_start_spare(struct collrun_group *g, struct collrun_request *
         request_spare_keep_or_free(r);
         return rc;
     }
-    if (!request_again_may(r)) {
-        rc = request_start_renewed(g, r, site, out);
-    } else {
-        rc = request_again_start(r, site);
-        if (rc == COLLRUN_OK)
-            *out = r;
-    }
+    rc = request_start_renewed(g, r, site, out);
     group_leave_after(gb, kind);
     return rc;
 }

@@ -18,21 +18,13 @@ enum { SPIN_ROUNDS = 64, YIELD_ROUNDS = 1000, SLEEP_NS = 50000 };
 
 /* ---- finishing ---- */
 
-/* Returns the status that waiters get. */
-static int progress_end(struct collrun_request *r, int status)
+static void progress_finish(struct collrun_request *r, int status)
 {
     struct progress_queue *pq = r->pq;
     status = pq->config.ops->finished(r, status);
     bool counts = status == COLLRUN_OK && request_is_message(r) && !pq->config.p2p;
     for (uint32_t i = 0; counts && i < r->ncalls; i++)
         msg_count_add_call(&pq->counts, &r->calls[i]);
-    return status;
-}
-
-static void progress_finish(struct collrun_request *r, int status)
-{
-    struct progress_queue *pq = r->pq;
-    status = progress_end(r, status);
     pthread_mutex_lock(&pq->lock);
     pq_remove_unfinished(r);
     request_move(r, REQUEST_OUTSIDE);
@@ -191,16 +183,6 @@ static int progress_exec_batch(struct progress_queue *pq, struct collrun_request
     int rc = calls ? progress_exec(pq, calls, n) : COLLRUN_ERR_NO_MEMORY;
     free(calls);
     return rc;
-}
-
-int progress_run(struct progress_queue *pq, struct collrun_request *r)
-{
-    int rc = progress_failure(pq);
-    error_clear_cause();
-    pq->config.ops->begin(r);
-    if (rc == COLLRUN_OK)
-        rc = pq->config.ops->exec(pq->config.ctx, r);
-    return rc == COLLRUN_AGAIN ? rc : progress_end(r, rc);
 }
 
 /* ---- withdrawing ---- */

@@ -27,9 +27,6 @@ struct progress_args {
 bool progress_start(struct progress_queue *pq, struct collrun_request *r);
 /* Starts or executes what is queued. True if there was a request. */
 bool progress_start_queued(struct progress_queue *pq, const struct progress_args *args);
-/* Executes a request that is in no list; blocks. Returns the status that waiters get. AGAIN:
- * another thread needs the queue, and the messages of the request have begun. */
-int progress_run(struct progress_queue *pq, struct collrun_request *r);
 /* Tests the started requests once. True if one has finished, or a message has moved. */
 bool progress_test_in_flight(struct progress_queue *pq, enum progress_tests which);
 void progress_add_in_flight(struct progress_queue *pq, struct collrun_request *r);

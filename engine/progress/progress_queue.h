@@ -113,10 +113,8 @@ struct collrun_request {
     const struct collrun_ctx *starter;
     struct collrun_request *older, **older_link;
     bool listed;
-    bool renewed;  /* a spare that was started again */
     bool may_wait; /* it need not begin before it is waited for */
     bool plain;    /* a collective that the backend then executes as it is */
-    bool queued;   /* it has been in the queue since it was started */
     bool deferred; /* it was, when it was started */
     bool shared;   /* a send that is done: of no group, and never freed */
 
