@@ -54,7 +54,7 @@ END
 # verdict NAME: that of result.json; and of collrun diag, if it is another
 verdict() {
     "$COLLRUN" diag "run.$1" --json >"$1.diag" # python reads it once it is whole
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 def text(v):
     return " ".join(str(x) for x in (v["class"], v["culprits"] or v["suspects"], v["group"], v["kind"], v["number"], v["field"]))
 run, diag = (json.load(open(name)) for name in sys.argv[1:])

@@ -31,14 +31,14 @@ audited() {
 went_on() { sed -n 's/.*went on for \([0-9]*\) ms/\1/p' "$tmp/out"; }
 # verdict NAME: class, culprits, suspects, group, number, field of result.json
 verdict() {
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 v = json.load(open(sys.argv[1]))["verdict"]
 print(v["class"], v["culprits"], v["suspects"], v["group"], v["number"], v["field"])' "run.$1/result.json" 2>&1
 }
 
 # calls NAME: what the verdict says that the ranks called
 calls() {
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 print("; ".join(c["call"] for c in json.load(open(sys.argv[1]))["verdict"]["calls"]))' "run.$1/result.json" 2>&1
 }
 
@@ -175,7 +175,7 @@ done
 audited late shm "steps: 150, pause_us: 200, late: 3, late_us: 3000"
 ends "a slow rank: 0" 0
 like "a slow rank" "$(err)" '^collrun: rank 3 was last in [0-9]+ % of the operations of group world, [0-9.]+ ms late on average; that cost [0-9]+ % of the time$'
-is "in result.json" "$(python3 -c 'import json, sys
+is "in result.json" "$(python3 -S -c 'import json, sys
 g = json.load(open(sys.argv[1]))["stragglers"][0]
 first = g["ranks"][0]
 print(g["group"], first["rank"], first["last"] > g["compared"] * 0.8, first["late_ms"] > 2, first["cost"] > 0.5)' run.late/result.json 2>&1)" "world 3 True True True"

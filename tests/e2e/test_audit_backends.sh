@@ -12,7 +12,7 @@ plugin "$here/audit_programs.c" "$tmp/audit_programs.so" || {
 
 # verdict: class, culprits and suspects, group, number, field of result.json
 verdict() {
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 v = json.load(open(sys.argv[1]))["verdict"]
 print(v["class"], sorted(v["culprits"] + v["suspects"]), v["group"], v["number"], v["field"])' "$tmp/run/result.json" 2>&1
 }

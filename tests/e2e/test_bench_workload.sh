@@ -14,7 +14,7 @@ END
     run sweep.yaml "${@:2}"
 }
 # answer PYTHON: of d, the results in $json
-answer() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); r = d["results"]; print(eval(sys.argv[2]))' "$json" "$1"; }
+answer() { python3 -S -c 'import json, sys; d = json.load(open(sys.argv[1])); r = d["results"]; print(eval(sys.argv[2]))' "$json" "$1"; }
 
 # ---- operations and types ----
 sweep "ops: all, dtype: all, sizes: [200], iters: 9, warmup: 0, root: 2, csv: all.csv" --run-dir all
@@ -30,7 +30,7 @@ is "percentiles are in order, and the interval is among them" "$(answer 'all(f["
 is "bandwidth has the factor of its operation" "$(answer '{x["operation"]: round(f["bus_bw"] / f["alg_bw"], 3) for x in r if x["type"] == "float64" for f in [x["in_place"]] if f}' |
     tr -d "{}',")" "allreduce: 1.333 reduce: 1.0 broadcast: 1.0 allgather: 0.667 reduce_scatter: 0.667 alltoall: 0.667 gather: 0.667 scatter: 0.667 scan: 1.0 exscan: 1.0 allgatherv: 0.667 gatherv: 0.667 scatterv: 0.667 reduce_scatterv: 0.667 alltoallv: 0.667"
 is "roots, and operators of reductions" "$(answer '{(x["redop"], x["root"]) for x in r if x["operation"] in ("reduce", "gatherv", "alltoall", "scan")} == {("sum", 2), ("none", 2), ("none", -1), ("sum", -1)}')" True
-is "the CSV has a line for each form" "$(python3 -c 'import csv
+is "the CSV has a line for each form" "$(python3 -S -c 'import csv
 rows = list(csv.DictReader(open("all.csv")))
 print(len(rows), {row["nwrong"] for row in rows}, sorted({row["in_place"] for row in rows}), {len(row) for row in rows})')" \
     "$(answer 'sum((x["out_of_place"] is not None) + (x["in_place"] is not None) for x in r)') {'0'} ['0', '1'] {22}"
@@ -60,7 +60,7 @@ is "a name with a slash, in a folder" "$code $(wc -l <out.d/bench-node_left.csv)
 # ---- compare ----
 # saved FACTOR [PYTHON]: the results of a run that was slower by this factor
 saved() {
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 d = json.load(open("now/bench-world.json"))
 for x in d["results"]:
     for f in (x["out_of_place"], x["in_place"]):

@@ -86,7 +86,7 @@ ends "plan --hosts" 0
 is "knows them" "$(planned)" "$there_cpus"
 quiet "and has nothing else to say"
 run plan --hosts --json far.yaml
-is "as JSON, too" "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["ranks"][0]["cpus"])' <out)" "$there_cpus"
+is "as JSON, too" "$(python3 -S -c 'import json, sys; print(json.load(sys.stdin)["ranks"][0]["cpus"])' <out)" "$there_cpus"
 run plan --hosts --set 'hosts.nodes[0].transport.command=[sh, -c, "echo no such pod >&2; exit 1"]' far.yaml
 ends "plan --hosts: a host that cannot be reached" 127
 like "is named" "$(err)" "^far.yaml:2:[0-9]+: error: host far: .*no such pod"
@@ -152,7 +152,7 @@ else
     run plan --hosts two.yaml
     like "plan --hosts shows the node" "$(out)" "^0 +[^ ]+ +[0-9,-]+ +node $node +world"
     run plan --hosts --json two.yaml
-    is "as JSON, too" "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["ranks"][0]["memory"])' <out)" "node $node"
+    is "as JSON, too" "$(python3 -S -c 'import json, sys; print(json.load(sys.stdin)["ranks"][0]["memory"])' <out)" "node $node"
 fi
 
 # ---- cpusets ----
@@ -179,7 +179,7 @@ else
     look core 1 "" "bind: core"
     in_cpuset plan core.yaml
     is "plan shows that CPU" "$(planned)" "$first"
-    other=$(python3 -c 'import os; print(sorted(os.sched_getaffinity(0))[1])')
+    other=$(python3 -S -c 'import os; print(sorted(os.sched_getaffinity(0))[1])')
     look map 1 "" "map: [{ranks: 0, host: $(hostname), cpus: $other}]"
     in_cpuset run map.yaml
     check "a CPU outside of it is refused" [ $? -ne 0 ]

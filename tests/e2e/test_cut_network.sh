@@ -124,7 +124,7 @@ for job in "${jobs[@]}"; do
     err=$(cat "$tmp/$name.err")
     like "$name: the error names the hosts, and the connection" "$(grep error: <<<"$err")" "rank [0-3].*$waited$cut"
     like "$name: so does the stall report" "$err" "CAUSE  rank [0-3] \(cut-[ab], pid [0-9]+\): $cut"
-    is "$name: result.json" "$(python3 "$tmp/verdict.py" "$tmp/$name.dir/result.json")" \
+    is "$name: result.json" "$(python3 -S "$tmp/verdict.py" "$tmp/$name.dir/result.json")" \
         "$class [] [0, 1, 2, 3] ['cut-a', 'cut-b'] True $([[ $network == fd* ]] && echo fd || echo 10) True $connected True"
 done
 for job in "${fails[@]}"; do
@@ -137,7 +137,7 @@ for job in "${fails[@]}"; do
     *) cut="cannot connect to (rank [01] at )?$address: No route to host: $hosts" ;;
     esac
     like "$name: the error names the hosts, and the connection" "$(grep error: "$tmp/$name.err")" "rank [0-3].*$cut"
-    is "$name: result.json" "$(python3 "$tmp/verdict.py" "$tmp/$name.dir/result.json" | sed 's/ [^ ]*$//')" \
+    is "$name: result.json" "$(python3 -S "$tmp/verdict.py" "$tmp/$name.dir/result.json" | sed 's/ [^ ]*$//')" \
         "error [] [0, 1, 2, 3] ['cut-a', 'cut-b'] True 10 $port $connected"
     is "$name: the exit code" "${codes[$name]}" 1
 done

@@ -54,7 +54,7 @@ is "a group that compares nothing is formed" "$code $(wc -l <"$tmp/out")" "0 2"
 
 # ---- what collrun shows ----
 # json EXPRESSION: of v, the value that was printed
-json() { python3 -c "import json, sys; v = json.load(open(sys.argv[1])); print(json.dumps($1, sort_keys=True, separators=(',', ':')))" "$tmp/out"; }
+json() { python3 -S -c "import json, sys; v = json.load(open(sys.argv[1])); print(json.dumps($1, sort_keys=True, separators=(',', ':')))" "$tmp/out"; }
 job "hosts: {nodes: [{name: a, transport: local}]}" "processes: {count: 2, devices: {hpu: 1}, bind: gpu}"
 run plan job.yaml
 like "plan: a column for the kind" "$(out)" '^0 +a +0 +0 +world +look$'

@@ -7,7 +7,7 @@ under_tsan=$(case $home in *tsan*) echo yes ;; esac)
 
 # verdict FILE: class, culprits, suspects, operation and field of a verdict.
 verdict() {
-    python3 -c '
+    python3 -S -c '
 import json, sys
 v = json.load(open(sys.argv[1]))
 v = v.get("verdict", v)
@@ -24,16 +24,16 @@ fails() {
     cp -r "$name/diag" "elsewhere/$name/diag"
     run diag "elsewhere/$name" --json
     out >again.json
-    is "$name: diag repeats it" "$(python3 -c '
+    is "$name: diag repeats it" "$(python3 -S -c '
 import json
 print(json.load(open("again.json")) == json.load(open("'"$name"'/result.json"))["verdict"])')" True
 }
 
 fails exit "exit [1] [] None None None None" "@1 exit 7; allreduce 9 world"
 fails all-exit "exit [0, 1, 2, 3] [] None None None None" "exit 7"
-like "one message for all" "$(python3 -c 'import json; print(json.load(open("all-exit/result.json"))["verdict"]["text"])')" '^all 4 ranks: workload "scripted" returned 7 from run$'
+like "one message for all" "$(python3 -S -c 'import json; print(json.load(open("all-exit/result.json"))["verdict"]["text"])')" '^all 4 ranks: workload "scripted" returned 7 from run$'
 fails crash "signal [2] [] None None None None" "@2 crash; allreduce 9 world"
-is "the error of a rank that a signal killed" "$(python3 -c 'import json; print(json.load(open("crash/result.json"))["ranks"][2]["error"].partition("), ")[2])')" \
+is "the error of a rank that a signal killed" "$(python3 -S -c 'import json; print(json.load(open("crash/result.json"))["ranks"][2]["error"].partition("), ")[2])')" \
     'workload "scripted", was killed by signal 11 (SIGSEGV) while it was running'
 fails error "error [3] [] None None None None" "@3 fail no more data; allreduce 9 world"
 fails kind "mismatch [2] [] allreduce world 6 kind" "allreduce 5 world; @2 barrier world; allreduce 2 world"
@@ -42,7 +42,7 @@ fails run-limit "missing [0] [] allreduce world 1 None" "@0 hang; allreduce 2 wo
 if [ -z "$under_tsan" ]; then
     fails early "exit [0] [] allreduce world 6 None" "allreduce 5 world; @0 exit 0; allreduce 2 world"
     fails extra "mismatch [0] [] allreduce world 6 kind" "allreduce 5 world; @0 allreduce 1 world"
-    like "what it called, and who did not" "$(python3 -c 'import json; v = json.load(open("extra/result.json"))["verdict"]; print(v["calls"], v["text"])')" \
+    like "what it called, and who did not" "$(python3 -S -c 'import json; v = json.load(open("extra/result.json"))["verdict"]; print(v["calls"], v["text"])')" \
         "'ranks': '0', 'call': 'allreduce\(3 x int64, sum\)'.*allreduce world#6: rank 0 calls allreduce\(.*\), ranks 1-3 have ended without it"
 fi
 

@@ -111,10 +111,10 @@ logging: {dir: jumps}"
     is "a clock that jumps by hours in each process ends no job" "$code $(grep -c done out)" "0 6"
     quiet_or_late "and no stall is reported"
     check "its job takes its time" [ "$elapsed" -lt $((60000 * slow)) ]
-    is "the events are in order, from 0 on" "$(python3 -c 'import json
+    is "the events are in order, from 0 on" "$(python3 -S -c 'import json
 t = [json.loads(line)["t"] for line in open("jumps/events.jsonl")]
 print(t == sorted(t) and 0 <= t[0] and t[-1] < 20)')" True
-    is "so are the times in result.json" "$(python3 -c 'import json
+    is "so are the times in result.json" "$(python3 -S -c 'import json
 d = json.load(open("jumps/result.json"))
 print(1.9 < d["seconds"] < 20 and all(0 <= r["started_s"] < r["ended_s"] < 20 for r in d["ranks"]))')" True
     simple late 1 "hang" "timeouts: {run: 1s, grace: 100ms}"

@@ -15,7 +15,7 @@ hostile() {
     run run "$1.yaml"
 }
 # json FILE EXPRESSION: of the object d
-json() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"; }
+json() { python3 -S -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"; }
 
 # ---- reports ----
 for pad in 0 1 2; do

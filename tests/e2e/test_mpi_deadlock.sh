@@ -21,7 +21,7 @@ workloads: [{name: mpi, command: [./waits, $1]}]
 END
     rm -rf "$1.run"
     run "$1.yaml"
-    field() { python3 -c 'import json, sys
+    field() { python3 -S -c 'import json, sys
 r = json.load(open(sys.argv[1]))
 v = r["verdict"]
 print(eval(sys.argv[2]))' "$way.run/result.json" "$1"; }

@@ -41,7 +41,7 @@ is "--python: it says what it has written" "$code $(cat "$tmp/out")" "0 snake/jo
 snake/train.py
 next: collrun snake/job.yaml"
 python=$(cd "$top" && ls "$home/lib/collrun/python/collrun/"_collrun*.so 2>/dev/null)
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || python=
+python3 -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || python=
 no_python="no Python 3.11, or collrun is built without Python.h"
 [ -z "$sanitized" ] || python='' no_python="a sanitized extension needs a sanitized interpreter"
 if [ -n "$python" ]; then

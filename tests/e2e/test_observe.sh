@@ -28,10 +28,11 @@ workloads:
 END
     run mpi.yaml
 }
-# field PATH: of result.json, such as verdict.class.
-field() { python3 -c 'import functools, json, sys
-value = functools.reduce(lambda o, k: o[int(k)] if k.isdigit() else o[k], sys.argv[1].split("."), json.load(open("out.run/result.json")))
-print(value if isinstance(value, str) else json.dumps(value))' "$1"; }
+# field PATH...: of result.json, such as verdict.class.
+field() { python3 -S -c 'import functools, json, sys
+result = json.load(open("out.run/result.json"))
+values = [functools.reduce(lambda o, k: o[int(k)] if k.isdigit() else o[k], path.split("."), result) for path in sys.argv[1:]]
+print(*(value if isinstance(value, str) else json.dumps(value) for value in values))' "$@"; }
 sorted() { sed 's/^\[[0-9]*\] //' out | LC_ALL=C sort | tr '\n' ';'; }
 
 # right NAME COUNT PROGRAM [ARGUMENTS]: prints the same observed and not.
@@ -52,7 +53,7 @@ right() {
 # mistake PROGRAM NAME FIELD NUMBER TEXT: three ranks, of which rank 2 is wrong.
 mistake() {
     mpi 3 "$1" "$2"
-    is "$2: class, culprits, field, number" "$(field verdict.class) $(field verdict.culprits) $(field verdict.field) $(field verdict.number)" "mismatch [2] $3 $4"
+    is "$2: class, culprits, field, number" "$(field verdict.class verdict.culprits verdict.field verdict.number)" "mismatch [2] $3 $4"
     like "$2: the calls" "$(err)" "$5"
     err >>messages
 }
@@ -75,11 +76,11 @@ mistakes() {
     is "places of calls" "$(grep -q ' at call_[a-z]* (wrong.c:[0-9]*), rank 2 calls .* at call_[a-z]* (wrong.c:[0-9]*)' messages && echo yes)" yes
     for name in alltoallv gatherv; do
         mpi 3 "$1" $name
-        is "$name: class, field, number" "$(field verdict.class) $(field verdict.field) $(field verdict.number)" "mismatch counts 4"
+        is "$name: class, field, number" "$(field verdict.class verdict.field verdict.number)" "mismatch counts 4"
         like "$name: who" "$(err)" 'rank 2 sends 1 elements to rank 0, which expects 2'
     done
     mpi 3 "$1" allgatherv
-    is "allgatherv: class, culprits" "$(field verdict.class) $(field verdict.culprits) $(field verdict.field)" "mismatch [2] counts"
+    is "allgatherv: class, culprits" "$(field verdict.class verdict.culprits verdict.field)" "mismatch [2] counts"
     OBSERVE=off mpi 3 "$1" op
     is "a wrong operator, not observed" "$code" 0
 }
@@ -123,7 +124,7 @@ int main(int argc, char **argv)
 }
 EOF
     LIBRARIES=$peers/mpich/lib mpi 3 ./tag
-    is "an invalid tag: class, culprits" "$(field verdict.class) $(field verdict.culprits)" "error [1]"
+    is "an invalid tag: class, culprits" "$(field verdict.class verdict.culprits)" "error [1]"
     like "an invalid tag: why" "$(err)" 'MPI_Abort with exit code [0-9]+; it wrote last: .*Invalid tag, value is -5$'
     is "an invalid tag: the exit code" "$code" "$(($(sed -n 's/.*MPI_Abort with exit code \([0-9]*\);.*/\1/p' err) & 255))"
     [ ! -d "$peers/impi-devel/lib" ] || LIBRARIES=$peers/impi-devel/lib right "Intel MPI" 4 ./new.right
@@ -190,7 +191,7 @@ fi
 if [ -n "$mpicc" ]; then
     # MPI is behind bash and env, which the rank executes; a child of the rank is not the rank.
     mpi 3 bash -c 'exec env A=1 ./debian.wrong op'
-    is "behind bash and env" "$(field verdict.class) $(field ranks.1.observed.by)" "mismatch mpi"
+    is "behind bash and env" "$(field verdict.class ranks.1.observed.by)" "mismatch mpi"
     mpi 3 bash -c './debian.wrong op; true'
     is "a child of the rank" "$code $(field ranks.1.observed.why)" "0 the program has not called MPI_Init"
     library=$(ldd debian.right | awk '$1 ~ /libmpi/ { print $3; exit }')

@@ -35,7 +35,7 @@ jobs_of_test=()
 
 # result WAY EXPRESSION: what Python makes of it; v is the verdict, r the whole result.
 result() {
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 r = json.load(open(sys.argv[1]))
 v = r["verdict"]
 print(eval(sys.argv[2]))' "$tmp/$1/result.json" "$2"
@@ -72,7 +72,7 @@ done
 
 for way in ring order; do
     "$COLLRUN" diag --json "$tmp/$way" >"$tmp/diag.json"
-    is "$way: diag finds the same verdict" "$(python3 -c 'import json, sys
+    is "$way: diag finds the same verdict" "$(python3 -S -c 'import json, sys
 print(json.load(open(sys.argv[1]))["verdict"] == json.load(open(sys.argv[2])))' "$tmp/$way/result.json" "$tmp/diag.json")" True
 done
 
@@ -88,7 +88,7 @@ start "$tmp/stall.yaml"
 check_within "a stall report names the rank" 20 grep -qE 'CAUSE  rank 1 .* has not called barrier MPI_COMM_WORLD#2; it is asleep in nanosleep' "$tmp/err"
 top_shows() {
     "$COLLRUN" top --json "$tmp/stall" >"$tmp/top.json"
-    [ "$(python3 -c 'import json, sys
+    [ "$(python3 -S -c 'import json, sys
 t = json.load(open(sys.argv[1]))
 print(t["waits"], [r["doing"] for r in t["ranks"]])' "$tmp/top.json")" = \
         "2/3 wait in MPI_COMM_WORLD#2 for rank 1 ['in barrier MPI_COMM_WORLD#2', 'outside any collective', 'in barrier MPI_COMM_WORLD#2']" ]

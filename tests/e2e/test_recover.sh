@@ -77,7 +77,7 @@ is "with one restart, too" "$(err | grep -c 'restart 1 of 1')" 1
 pause() { simple pause 2 "$1" "on_failure: {action: restart, backoff: 1m}
 logging: {dir: \"pause\"}
 timeouts: {${2:-grace: 100ms}}"; }
-class_of_result() { python3 -c 'import json; print(json.load(open("pause/result.json"))["verdict"]["class"])'; }
+class_of_result() { python3 -S -c 'import json; print(json.load(open("pause/result.json"))["verdict"]["class"])'; }
 result_of() { sed -n "s/^  \"$1\": \(.*\),/\1/p" pause/result.json; }
 for s in TERM:143 INT:130 HUP:129; do
     pause "@1 exit 7"

@@ -18,13 +18,13 @@ END
     run replay.yaml "${@:4}"
 }
 # answer PYTHON: of d, the results in kept/replay.json
-answer() { python3 -c 'import json, sys; d = json.load(open("kept/replay.json")); print(eval(sys.argv[1]))' "$1"; }
+answer() { python3 -S -c 'import json, sys; d = json.load(open("kept/replay.json")); print(eval(sys.argv[1]))' "$1"; }
 # calls: "KIND CALLS ..." of the table
 calls() { awk '$2 ~ /^[a-z_]+$/ && $3 ~ /^[0-9]+$/ { printf "%s %s ", $2, $3 }' out; }
 right() { is "$1: every result is right" "$code $(grep -c 'Out of bounds values : 0 OK' out)" "0 1"; }
 
 # ---- MPI ----
-python3 "$traces" mpi ring 4
+python3 -S "$traces" mpi ring 4
 mpi_calls="barrier 4 allreduce 12 reduce 4 broadcast 4 allgather 4 gather 4 scatter 4 alltoall 4 send 12 recv 12 wait 12 "
 for n in 4 3 2 1; do
     replay ring $n "gaps: drop"
@@ -43,7 +43,7 @@ replay '"ring/rank-{rank}.txt"' 4 "gaps: drop"
 right "a file with {rank}"
 
 # ---- PyTorch ----
-python3 "$traces" pytorch workers 4
+python3 -S "$traces" pytorch workers 4
 for n in 4 3 1; do
     replay workers $n
     right "PyTorch 1.0, $n processes"
@@ -51,7 +51,7 @@ for n in 4 3 1; do
         "barrier 4 allreduce 4 allgather 4 reduce_scatter 4 alltoall 4 alltoallv 4 wait 4 "
 done
 like "waits for what began before" "$(out)" '# 4 waits are for operations that began before the trace$'
-mkdir times && python3 "$traces" kineto times 4
+mkdir times && python3 -S "$traces" kineto times 4
 rm -rf kept
 replay workers 4 "times: times" --run-dir kept
 right "PyTorch with a timeline"
@@ -62,7 +62,7 @@ replay workers 4 "times: times"
 like "a timeline of another run" "$(err)" 'times: times/times\.2\.json: 7 events record_param_comms; the execution trace has 8: they are not of one run'
 replay workers 4 "times: 'times/*.[01].json'"
 like "too few timelines" "$(err)" 'times: 2 files for 4 ranks'
-python3 "$traces" spmd spmd.json
+python3 -S "$traces" spmd spmd.json
 for n in 4 2; do
     replay spmd.json $n
     right "PyTorch 1.1, one file, $n processes"
@@ -70,7 +70,7 @@ for n in 4 2; do
 done
 
 # ---- Chakra ----
-python3 "$traces" chakra nodes 4
+python3 -S "$traces" chakra nodes 4
 for n in 4 3 2; do
     replay nodes $n
     right "Chakra, $n processes"
@@ -154,11 +154,11 @@ replay numbers 4
 ends "numbers of PyTorch that are no JSON" 0
 
 # The largest rank: a trace costs the memory of its text, and not that of all its values, which is ten times as much.
-memory() { python3 -c 'import json; print(max(r["max_rss_bytes"] for r in json.load(open("kept/result.json"))["ranks"]))'; }
+memory() { python3 -S -c 'import json; print(max(r["max_rss_bytes"] for r in json.load(open("kept/result.json"))["ranks"]))'; }
 case $COLLRUN in
 *asan* | *tsan*) skip "memory for a large trace" "the sanitizers keep memory that is free" ;;
 *)
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 for name in sys.argv[1:]:
     d = json.load(open(name))
     d["nodes"] += 50000 * [{"name": "aten::add", "id": 9, "inputs": [[1, 2, 0, 4, 4, "cpu"], [1, 2, 0, 4, 4, "cpu"]]}]
@@ -176,7 +176,7 @@ esac
 # chakra CHANGE REGEX
 chakra() {
     rm -rf bad
-    python3 "$traces" chakra bad 4 "$1"
+    python3 -S "$traces" chakra bad 4 "$1"
     replay bad 4
     if [ "$code" -eq 1 ] && grep -qE -- "$2" err; then ok "refused: $2"; else not_ok "refused: $2"; fi
 }

@@ -36,7 +36,7 @@ else:
     print("scripts", page.tags["script"], "images", page.tags.get("img", 0), "handlers", page.handlers, "links", page.links,
           "open", len(page.open), "small", len(text.encode()) < 2000000)
 END
-page() { python3 page.py "$@"; }
+page() { python3 -S page.py "$@"; }
 whole='images 0 handlers 0 links 0 open 0 small True'
 
 # ---- a good run ----
@@ -112,7 +112,7 @@ def run(folder, count, name):
 run("evil", 500, evil)
 run("long", 10000, "ok")
 END
-python3 make.py
+python3 -S make.py
 run report evil
 ends "hostile names: 0" 0
 is "they become no markup" "$(page evil/report.html)" "scripts 2 $whole"
@@ -137,7 +137,7 @@ dom() {
         --virtual-time-budget=3000 --dump-dom "file://$PWD/$1" 2>browser.err >dom || sed 's/^/# /' browser.err
 }
 attribute() { sed -n "s/.*id=\"view\".* data-$1=\"\([0-9]*\)\".*/\1/p" dom; }
-words() { python3 page.py dom text; }
+words() { python3 -S page.py dom text; }
 dom good/report.html
 words >text
 like "no operations are known, and it says how to get them" "$(cat text)" 'logging: \{trace: true\}'

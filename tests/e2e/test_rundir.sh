@@ -9,7 +9,7 @@ value() { sed -n "s/^ *\"$2\": \(.*[^,]\),\{0,1\}$/\1/p" "$1" | head -n 1; }
 values() { sed -n "s/^ *\"$2\": \(.*[^,]\),\{0,1\}$/\1/p" "$1" | paste -sd' '; }
 
 # verdict FILE KEY: of the last attempt's verdict.
-verdict() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["verdict"][sys.argv[2]])' "$1" "$2"; }
+verdict() { python3 -S -c 'import json, sys; print(json.load(open(sys.argv[1]))["verdict"][sys.argv[2]])' "$1" "$2"; }
 
 # ---- a good run ----
 job good <<END

@@ -31,7 +31,7 @@ screen() {
 # class NAME CLASS: the verdict of the job NAME has this class, and the title of its screen begins with it.
 shown_classes=" "
 class() {
-    is "$1: the class" "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["verdict"]["class"])' "$1.run/result.json")" "$2"
+    is "$1: the class" "$(python3 -S -c 'import json, sys; print(json.load(open(sys.argv[1]))["verdict"]["class"])' "$1.run/result.json")" "$2"
     like "$1: the title has the class" "$(sed "/^.\\\\\" BEGIN $1\$/,\$d" "$page" | grep '^\.SS' | tail -n 1)" "^\.SS $2:"
     shown_classes+="$2 "
 }
@@ -211,7 +211,7 @@ ends "minority: 1" 1
 sed -i '/^collrun: rank/d' err
 screen minority "collrun minority.yaml"
 class minority mismatch
-python3 -c '
+python3 -S -c '
 import json
 print(json.dumps(json.load(open("minority.run/result.json"))["verdict"], indent=2))' >err
 screen object "jq .verdict RUN_DIR/result.json"

@@ -97,7 +97,7 @@ passed = [s for s in json.load(open(sys.argv[1] + "/result.json"))["stalls"] if 
 events = [e["event"] for e in map(json.loads, open(sys.argv[1] + "/events.jsonl")) if e["event"].startswith("stall") and late(e)]
 print(len(passed), *[e for i, e in enumerate(events) if e != events[i - 1] or i == 0], json.dumps(passed), sep="\n")
 EOF
-stalls=$(python3 stalls.py sleeps.dir)
+stalls=$(python3 -S stalls.py sleeps.dir)
 is "result.json has the stall that has passed, once" "$(head -n 1 <<<"$stalls")" 1
 like "with the call" "$stalls" '"calls": \[\{"ranks": "0,2", "call": "allreduce\(1 x int32, sum\)"\}\]'
 like "the culprit" "$stalls" '"attempt": 0, "seconds": [0-9.]+, "class": "missing", "culprits": \[1\], "suspects": \[\]'

@@ -20,11 +20,11 @@ like "progress; escape sequences of a rank are harmless" "$(out)" '^scripted 100
 like "groups" "$(out)" '^world +3  shm '
 like "ranks" "$(out)" '^ +2  [^ ]+ +[0-9]+  running '
 unlike "no escape sequence at all" "$(cat -v out)" '\^\['
-measured() { "$COLLRUN" top busy --json >state.json && python3 -c 'import json, sys
+measured() { "$COLLRUN" top busy --json >state.json && python3 -S -c 'import json, sys
 d = json.load(open("state.json"))
 sys.exit(not all(r["cpu"] is not None and r["memory"] > 100000 for r in d["ranks"]) or d["groups"][0]["name"] != "world")'; }
 # The rate needs two measurements, a second apart, while there is a client.
-python3 -c 'import socket, sys, time
+python3 -S -c 'import socket, sys, time
 s = socket.socket(socket.AF_UNIX)
 s.connect("busy/top.sock")
 time.sleep(60)' &
@@ -39,7 +39,7 @@ simple late 2 "@1 until-stopped; barrier world" "timeouts: {stall: off, grace: 3
 late_pid=$!
 children+=("$late_pid")
 check_within "its socket" 60 test -S late/top.sock
-python3 -c 'import json, socket
+python3 -S -c 'import json, socket
 s = socket.socket(socket.AF_UNIX)
 s.connect("late/top.sock")
 s.settimeout(30)
@@ -60,7 +60,7 @@ END
 (ulimit -n 60 && exec "$COLLRUN" few.yaml --run-dir "$tmp/few" --wrap all sh -c 'exec sleep 100') >few.out 2>few.err </dev/null &
 few_pid=$!
 children+=("$few_pid")
-few_counts() { "$COLLRUN" top few --json 2>/dev/null >few.json && python3 -c 'import json, sys
+few_counts() { "$COLLRUN" top few --json 2>/dev/null >few.json && python3 -S -c 'import json, sys
 d = json.load(open("few.json"))
 states = [r["state"] in ("exited", "killed") for r in d["ranks"] if r["pid"] or r["state"] == "exited"]
 print(d["up"], states.count(False))
@@ -134,7 +134,7 @@ check_within "Ctrl-C: the shell is back" 60 seen '^ready>'
 left "Ctrl-C"
 
 # ---- a client that does not read, and the end of the job ----
-python3 -c 'import socket, time
+python3 -S -c 'import socket, time
 s = socket.socket(socket.AF_UNIX)
 s.connect("busy/top.sock")
 time.sleep(60)' &

@@ -10,7 +10,7 @@ plugin "$here/deadlock_programs.c" "$tmp/deadlock_programs.so" || {
 }
 # good WHAT FILE EXPECTED...: see trace_check.py
 good() {
-    is "$1" "$(python3 "$here/trace_check.py" "${@:2}" 2>&1)" ""
+    is "$1" "$(python3 -S "$here/trace_check.py" "${@:2}" 2>&1)" ""
 }
 
 # ---- what is in it ----

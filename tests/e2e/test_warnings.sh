@@ -131,12 +131,12 @@ END
     run --run-dir rd "${@:5}" forget.yaml
 }
 warnings() { # [FILE]: those of a verdict
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 result = json.load(open(sys.argv[1]))
 for w in result.get("verdict", result).get("warnings", []):
     print("{rank}: {text}".format(**w))' "${1:-rd/result.json}"
 }
-class() { python3 -c 'import json; print(json.load(open("rd/result.json"))["verdict"]["class"])'; }
+class() { python3 -S -c 'import json; print(json.load(open("rd/result.json"))["verdict"]["class"])'; }
 first='8 x float32 from rank 0'
 for backend in ${BACKENDS:-shm tcp gloo ucx}; do
     "$COLLRUN" backends | grep -q "^$backend  *.*available" || continue
