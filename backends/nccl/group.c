@@ -12,7 +12,7 @@
  *     waiting for the peers up to a limit.
  * Failures
  *   - a rank does not arrive: NCCL does not report which one, so a part of the time is kept for a
- * fence at the end, which names the ranks that do not reach it;
+ *     fence at the end, which names the ranks that do not reach it;
  *   - the job fails meanwhile: forming ends at once;
  *   - any error while forming fails the group and closes it.
  */

@@ -4,7 +4,7 @@
  * those for messages.
  *
  * - The members exchange addresses, and the id of their context, when the first handle of a group
- * is opened. A second handle uses the next id and the same peers.
+ *   is opened. A second handle uses the next id and the same peers.
  * - A group that is closed says so to the members that this process is connected with.
  */
 #ifndef NET_BACKEND_H

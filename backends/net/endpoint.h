@@ -10,8 +10,8 @@
  *   threads sleeps in the link, and the others on a condition variable until something has been
  *   delivered to their context, or until it is their turn to sleep in the link.
  * - The service thread opens connections, and sends what is left while no thread waits. Its
- * progress delivers to contexts, too, and answers those that ask, within the seconds of a tick of
- * the link.
+ *   progress delivers to contexts, too, and answers those that ask, within the seconds of a tick of
+ *   the link.
  *
  * One lock protects the endpoint and the state of its contexts. Functions are called with it, but
  * for open, close, lock, unlock and wake.

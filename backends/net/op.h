@@ -7,10 +7,10 @@
  *   slot and the same length, so no message announces itself. A slot is used once in each
  *   direction of a pair and operation.
  * - A short message (NET_EAGER_LIMIT bytes at most; NET_ROOT_EAGER_LIMIT in an operation with a
- * root and blocks no longer than that) leaves at once; its send is complete when net_op_send
- * returns. A longer one leaves when its receiver has called net_op_recv, straight from the sender's
- * memory to the receiver's; of an operation with a root, its first NET_EAGER_LIMIT bytes leave at
- * once. Now and then all wait for their receivers, so that no rank is far ahead.
+ *   root and blocks no longer than that) leaves at once; its send is complete when net_op_send
+ *   returns. A longer one leaves when its receiver has called net_op_recv, straight from the
+ *   sender's memory to the receiver's; of an operation with a root, its first NET_EAGER_LIMIT bytes
+ *   leave at once. Now and then all wait for their receivers, so that no rank is far ahead.
  * - Nothing is ordered but by waiting: all requests of an operation progress together.
  *
  * Failure modes, after which the group has failed and no buffer of the operation is in use:

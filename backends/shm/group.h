@@ -8,7 +8,7 @@
  * - The first failure of any member is the failure of the whole group: its status and text go into
  *   the segment, all members wake, and every call of every member, now and later, returns it.
  * - An abort is one of its rank alone. The others go on; those that need that rank wait for it
- * until their time-out. What they read of its memory after that is dropped.
+ *   until their time-out. What they read of its memory after that is dropped.
  */
 #ifndef SHM_GROUP_H
 #define SHM_GROUP_H

@@ -11,9 +11,9 @@
  *
  * - Up to PAYLOAD_BYTES travel in the RTS itself, and the send is done.
  * - Up to EAGER_BYTES of a longer message are written beside the RTS, into neighbouring blocks of
- * the sender; or its first block, if such are not free. The RTS is pushed after the first part of
- * that, so that both ranks copy at the same time. If that is the whole message, the send is done;
- * the receiver returns the blocks through the sender's `returned` bits.
+ *   the sender; or its first block, if such are not free. The RTS is pushed after the first part of
+ *   that, so that both ranks copy at the same time. If that is the whole message, the send is done;
+ *   the receiver returns the blocks through the sender's `returned` bits.
  * - A blocking call moves such a message without a transfer.
  * - The rest follows block by block (FRAG) once the receiver has sent CTS. Every block is
  *   acknowledged (ACK) and then used again.

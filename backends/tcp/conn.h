@@ -8,7 +8,7 @@
  *   BYE     the peer closes its link
  *
  * - A frame is padded to a multiple of CONN_ALIGN bytes, and the data of a fragment begins where
- * both copies of it, into the kernel and out of it, are fast; see conn_lead.
+ *   both copies of it, into the kernel and out of it, are fast; see conn_lead.
  * - A packet leaves in one system call, if the socket takes it; else a copy of the rest is queued.
  * - Puts of a peer leave fragment by fragment, in turn, straight from the caller's memory. Packets
  *   overtake what is left of a put, but no fragment that has begun.

@@ -26,22 +26,21 @@
  *   kind) have called number k. Each of them stores `called` before its backend is called, whether
  *   it blocks or posts a request. Deferred, queued and started requests are therefore alike.
  * - Receive from m: it returns only with a message that m has counted in `sent` before its
- * transport got it. Messages are counted as taken by the thread that learns of them, in the phase
- * LEAVING of its wait, test or blocking call, and never by the thread that completes the request:
- * the worker, another caller's progress, or the transport may complete it at any time before. Until
- *   then the message is still on the way and its request is open, for every reader. So
- *   sent - taken is never smaller than the number of messages that no receive of this rank has
- *   been matched with, plus one for each open receive that was.
- *   Earlier open receives of the same thread and channel are matched first: the queue of the
- *   handle, and its transport, keep the order in which one thread has posted them, also when a
- *   receive is deferred or a blocking call becomes a request. Between the handles of several
- *   backends, and between the devices of one process, there is no such order: messages of these
- *   groups have no id, and nothing is proven with them.
+ *   transport got it. Messages are counted as taken by the thread that learns of them, in the phase
+ *   LEAVING of its wait, test or blocking call, and never by the thread that completes the request:
+ *   the worker, another caller's progress, or the transport may complete it at any time before.
+ * Until then the message is still on the way and its request is open, for every reader. So sent -
+ * taken is never smaller than the number of messages that no receive of this rank has been matched
+ * with, plus one for each open receive that was. Earlier open receives of the same thread and
+ * channel are matched first: the queue of the handle, and its transport, keep the order in which
+ * one thread has posted them, also when a receive is deferred or a blocking call becomes a request.
+ * Between the handles of several backends, and between the devices of one process, there is no such
+ * order: messages of these groups have no id, and nothing is proven with them.
  * - Send that cannot return before it is received (SYNC): its bytes exceed what the group's
  *   backends may buffer. It is matched by a receive of its peer that is open in the peer's record,
  *   or that has been taken; a receive that was completed, and not yet waited for, is open. A
- * receive that has failed may have been matched: it stays, ABANDONED. A message of a rank to itself
- *   is never SYNC.
+ *   receive that has failed may have been matched: it stays, ABANDONED. A message of a rank to
+ * itself is never SYNC.
  * - A send that is not made after all (the short way is closed) is taken back before its thread has
  *   left the phase ENTERING: no reader accepts a cut in between.
  * - Wait for requests: ALL or ANY of their operations. A request that is completed is listed as

@@ -3,7 +3,7 @@
  * A rank that runs a command, or under one: the child between fork and exec becomes the program.
  *
  *  - The working directory is `workdir` of the workload, of the host, or the folder of the job
- * file.
+ *    file.
  *  - The program is a file, or is looked up in PATH as the rank has it.
  *  - COLLRUN_CONTROL_FD names the control socket, for collrun_init. Programs find libcollrun by
  *    LD_LIBRARY_PATH and Python's package collrun by PYTHONPATH, after all other folders.

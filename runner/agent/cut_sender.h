@@ -6,9 +6,9 @@
  * - Every CUT_SENDER_MS: the sum of the words of each rank's threads, and nothing more of a rank
  *   that goes on.
  * - A rank whose sum is that of the last look: a cut. If each of its threads is in a call or
- * asleep, the cut remains true until the sum changes, and is the last one. Else, as threads may
- * fall asleep, and as a rank may not let itself be read, it is looked at again after 100, 200, ...
- *   CUT_SENDER_MOST_MS.
+ *   asleep, the cut remains true until the sum changes, and is the last one. Else, as threads may
+ *   fall asleep, and as a rank may not let itself be read, it is looked at again after 100, 200,
+ *   ... CUT_SENDER_MOST_MS.
  * - A cut is sent if it says something that the last one did not. A rank that goes on after a cut,
  *   or of which nothing is known any more, is sent as MOVING, once.
  * - LOOK is answered at once, by comparing the sums.

@@ -7,7 +7,7 @@
  *    (outside of net.ipv4.ip_local_port_range), and binds its number for UDP: agents of other jobs
  *    pick another one, and a server of rank 0 finds it free, with SO_REUSEADDR or without.
  *  - Without such a port, and with network.ports, whose last free port it is then, the agent keeps
- * a TCP socket bound to it that does not listen. A server needs SO_REUSEADDR to listen on it.
+ *    a TCP socket bound to it that does not listen. A server needs SO_REUSEADDR to listen on it.
  *  - Agents of other hosts receive both from the runner before they start ranks.
  * Failure mode: no port is free.
  */

@@ -11,11 +11,11 @@
  *  - abort fails the rank, with the exit code that the program gave.
  *  - A rank exits while others are in a barrier: their barrier fails.
  *  - The process that has sent init ends without finalize, below a shell or as the rank: MPI says
- * so to the runner, which fails the rank if others of the workload still run.
+ *    so to the runner, which fails the rank if others of the workload still run.
  *  - Shared memory that MPICH or Intel MPI has made, and a killed rank could not remove, is removed
  *    at the end.
  *  - spawn is refused, and the runner prints that; so is any other command that is not known. A
- * line that is too long, or without "cmd=", ends the connection.
+ *    line that is too long, or without "cmd=", ends the connection.
  */
 #ifndef RUNNER_AGENT_PMI_H
 #define RUNNER_AGENT_PMI_H

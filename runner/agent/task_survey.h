@@ -9,7 +9,7 @@
  *   socket, a pipe, a signal, a child, a time, a shared futex; or a signal has stopped it, for it
  *   may have been woken before.
  * - Once a thread is found that RUNS and is in no call, all later ones count as running: it may
- * wake them. This keeps the look at a process of hundreds of threads short.
+ *   wake them. This keeps the look at a process of hundreds of threads short.
  * - No thread sleeps in a process to which the kernel or a driver may call back: one that has an
  *   io_uring, or has opened a device.
  * - INERT: a thread of the engine, by its name. Those of other libraries are in the record.

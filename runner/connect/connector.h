@@ -5,7 +5,7 @@
  *
  *  - A host that cannot be reached is reported once, with its place in job.yaml.
  *  - The transport commands of the streams are watched until the end, so that a stream that ends
- * later can be explained, too (connector_end_reason).
+ *    later can be explained, too (connector_end_reason).
  */
 #ifndef RUNNER_CONNECT_CONNECTOR_H
 #define RUNNER_CONNECT_CONNECTOR_H

@@ -34,7 +34,7 @@ uint32_t align_vote(const struct align_call *calls, uint32_t n, uint32_t *class_
  * - Operations with equal numbers belong together. The first number at which two members called
  *   different operations is the mistake; what follows is a consequence.
  * - The largest class of equal calls is right. Without one, the members that called it are
- * suspects.
+ *   suspects.
  * - Of a rank that is wrong, the calls that follow decide what happened: it made a call that the
  *   others did not make, left one out, called two in the other order, or passed another argument.
  * - V-forms: the counts of senders and receivers are compared in pairs. A rank that is part of all

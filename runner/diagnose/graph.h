@@ -5,7 +5,7 @@
  * - A rank in another call, such as collrun_finalize, waits for those that have not made it.
  * - A rank in a message waits for its peer, unless the peer is in the counterpart.
  * - A sink is a rank that others wait for and that waits for no rank: it computes, sleeps, reads,
- * or has ended. Every wait that is no cycle ends in a sink, however many groups lie in between.
+ *   or has ended. Every wait that is no cycle ends in a sink, however many groups lie in between.
  */
 #ifndef RUNNER_DIAGNOSE_GRAPH_H
 #define RUNNER_DIAGNOSE_GRAPH_H

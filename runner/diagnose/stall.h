@@ -6,11 +6,11 @@
  * know.
  *
  * - A STATUS lists the operations of a rank that have not ended. A message counts from the last
- * call of its thread: a request that a thread has posted before it went on to other operations does
- *   not keep it waiting.
+ *   call of its thread: a request that a thread has posted before it went on to other operations
+ *   does not keep it waiting.
  * - Of a rank that records no operations (record.entries: 0), only the current operation of each
  *   group is known. stall_watch_update compares each STATUS with the one before, and remembers
- * since when it has been pending.
+ *   since when it has been pending.
  * - stall_find lists the operations that have been pending for a while, and for each of them the
  *   members that have not called it. Ranks that others wait for and that wait for no rank are the
  *   culprits.

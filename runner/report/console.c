@@ -3,7 +3,7 @@
  * The descriptors are shared with other programs, so their file descriptions are never made
  * non-blocking.
  * - A pipe, a terminal or /dev/null is opened again, which gives a separate file description for
- * O_NONBLOCK.
+ *   O_NONBLOCK.
  * - A socket is written with MSG_DONTWAIT.
  * - A regular file is written by a thread (file_writer.h), since its disk may stall.
  * - Any other descriptor is written only when poll reports room, and then at most PIPE_BUF bytes,

@@ -4,7 +4,7 @@
  * have written it or a later one, and for FOLD_WINDOW_NS at most; equal lines of other ranks join
  * it.
  * - The lines that a rank writes to one stream keep their order: it joins only lines behind its
- * last one there. Between stdout and stderr there is no order, since they come through two pipes.
+ *   last one there. Between stdout and stderr there is no order, since they come through two pipes.
  * - Lines are shown in the order in which their first rank wrote them, so a line that is complete
  *   is held up by no line that another rank may still join.
  * - What waits is bounded by FOLD_LINES_MAX and FOLD_BYTES_MAX: beyond them the oldest line is

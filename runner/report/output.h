@@ -5,10 +5,10 @@
  *   mixed.
  * - On a terminal, and of a rank that reads collrun's stdin, a line that is not complete is shown
  *   after OUTPUT_PART_NS, and its rest follows: a prompt, a progress bar. So are the parts of a
- * line longer than OUTPUT_LINE_MAX. Only what another rank or collrun shows meanwhile cuts such a
- * line.
+ *   line longer than OUTPUT_LINE_MAX. Only what another rank or collrun shows meanwhile cuts such a
+ *   line.
  * - With `logging.console.fold`, equal lines of several ranks are shown once (report/fold.h), at
- * most FOLD_WINDOW_NS after the first.
+ *   most FOLD_WINDOW_NS after the first.
  * - Back-pressure: the bytes that an agent sent are returned to it as credit while the console is
  *   not full, nor the queue of the files.
  */

@@ -11,9 +11,9 @@
  *    of a member is delayed, so that calls that need nothing more of it complete. If a rank fails
  *    because of that, the one that exited left the job early; otherwise all is well.
  *  - Its MPI process ends without MPI_Finalize, and after a moment other ranks of the workload
- * still run: it has failed, as they may wait for it for ever.
+ *    still run: it has failed, as they may wait for it for ever.
  *  - Open MPI comes up as rank 0 of 1 in two ranks of one workload: both have failed, as each of
- * them computes alone. One such rank is no error.
+ *    them computes alone. One such rank is no error.
  */
 #ifndef RUNNER_RUN_COMMAND_WATCH_H
 #define RUNNER_RUN_COMMAND_WATCH_H

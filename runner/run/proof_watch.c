@@ -5,6 +5,7 @@
 #include "base/exit_codes.h"
 #include "base/wire_fields.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdio.h>
 
@@ -14,6 +15,31 @@
 #define PROOF_WATCH_ANSWER_NS UINT64_C(1000000000)
 /* Wait reports prove the same soon after. */
 #define PROOF_WATCH_REPORTS_NS UINT64_C(1000000000)
+
+static bool proof_watch_may_move(enum proof_watch_state from, enum proof_watch_state to)
+{
+    static const unsigned next[] = {
+        [PROOF_WATCH_NONE] = 1u << PROOF_WATCH_FOUND,
+        [PROOF_WATCH_FOUND] = 1u << PROOF_WATCH_ASKED,
+        [PROOF_WATCH_ASKED] =
+            1u << PROOF_WATCH_NONE | 1u << PROOF_WATCH_CONFIRMED | 1u << PROOF_WATCH_OVER,
+        [PROOF_WATCH_CONFIRMED] = 1u << PROOF_WATCH_ASKED_AGAIN,
+        [PROOF_WATCH_ASKED_AGAIN] = 1u << PROOF_WATCH_NONE | 1u << PROOF_WATCH_OVER,
+        [PROOF_WATCH_OVER] = 0,
+    };
+    return next[from] >> to & 1u;
+}
+
+static void proof_watch_move(struct proof_watch *w, enum proof_watch_state to)
+{
+    assert(proof_watch_may_move(w->state, to));
+    w->state = to;
+}
+
+static bool proof_watch_has_asked(const struct proof_watch *w)
+{
+    return w->state == PROOF_WATCH_ASKED || w->state == PROOF_WATCH_ASKED_AGAIN;
+}
 
 static void proof_watch_set(struct proof_watch *w, uint64_t after_ns)
 {
@@ -30,13 +56,13 @@ static bool proof_watch_is_warned(const struct proof_watch *w)
 
 static bool proof_watch_is_over(const struct proof_watch *w)
 {
-    return w->off || w->stop->step != STOP_NONE || proof_watch_is_warned(w);
+    return w->state == PROOF_WATCH_OVER || w->stop->step != STOP_NONE || proof_watch_is_warned(w);
 }
 
 /* Cuts that have arrived meanwhile are judged now. */
 static void proof_watch_drop(struct proof_watch *w)
 {
-    w->has_proof = w->looks = false;
+    proof_watch_move(w, PROOF_WATCH_NONE);
     arena_fini(&w->arena);
     if (w->fresh && !proof_watch_is_over(w))
         proof_watch_set(w, w->pause_ns);
@@ -65,8 +91,11 @@ static bool proof_watch_all_have_answered(const struct proof_watch *w)
 static void proof_watch_look(struct proof_watch *w)
 {
     struct buf b;
-    w->look += !w->looks; /* asked again, the number stays: a host may answer late */
-    w->looks = true;
+    if (!proof_watch_has_asked(w)) { /* else the number stays: a host may answer late */
+        w->look++;
+        proof_watch_move(w, w->state == PROOF_WATCH_FOUND ? PROOF_WATCH_ASKED
+                                                          : PROOF_WATCH_ASKED_AGAIN);
+    }
     buf_init(&b);
     wire_put_look(&b, &(struct wire_look){w->look});
     hosts_send_all(w->run, WIRE_LOOK, &b);
@@ -79,8 +108,8 @@ static void proof_watch_withdraw(struct proof_watch *w)
     char text[sizeof w->proof.diag.text + 40];
     snprintf(text, sizeof text, "proof withdrawn: %s", w->proof.diag.text);
     proof_watch_note(w, text);
-    w->off = true;
-    proof_watch_drop(w);
+    proof_watch_move(w, PROOF_WATCH_OVER);
+    arena_fini(&w->arena);
 }
 
 /* The cuts that have arrived meanwhile show more: which ranks wait behind these, and what most of
@@ -113,10 +142,10 @@ static void proof_watch_on_places(void *ctx)
  * arrived. */
 static void proof_watch_end_job(struct proof_watch *w)
 {
+    proof_watch_move(w, PROOF_WATCH_OVER);
     if (w->stop->job_failure.class != CAUSE_NONE)
         return;
     proof_watch_complete(w);
-    w->off = true;
     w->stop->job_failure.proof = &w->proof;
     stop_note_job_failure(w->stop, CAUSE_DEADLOCK, EXIT_TIMEOUT, &w->proof.diag);
     call_places_ask(w->call_places, w->proof.sites, w->proof.nsites, proof_watch_on_places, w);
@@ -142,7 +171,6 @@ static void proof_watch_on_answer(struct proof_watch *w)
               check == CUTS_HOLDS   ? "no thread has returned"
               : check == CUTS_MOVED ? "a thread has returned"
                                     : "a rank has ended, or is not known");
-    w->looks = false;
     loop_timer_clear(w->run->loop, &w->timer);
     if (check == CUTS_MOVED)
         proof_watch_withdraw(w);
@@ -150,11 +178,11 @@ static void proof_watch_on_answer(struct proof_watch *w)
         proof_watch_drop(w);
     else if (!w->proof.engine)
         proof_watch_end_job(w);
-    else if (w->looked) {
+    else if (w->state == PROOF_WATCH_ASKED_AGAIN) {
         proof_watch_await_reports(w);
         proof_watch_drop(w);
     } else {
-        w->looked = true;
+        proof_watch_move(w, PROOF_WATCH_CONFIRMED);
         proof_watch_set(w, PROOF_WATCH_REPORTS_NS);
     }
 }
@@ -165,14 +193,16 @@ static void proof_watch_judge(struct proof_watch *w)
 {
     const uint64_t begin = now_ns();
     arena_init(&w->arena);
-    w->looked = w->fresh = false;
-    w->has_proof = cuts_prove(&w->cuts, &w->arena, &w->proof);
-    debug_log(DEBUG_PROOF, "deadlock by cuts? %s%s", w->has_proof ? "looks again: " : "not proven",
-              w->has_proof ? w->proof.diag.text : "");
-    if (w->has_proof)
+    w->fresh = false;
+    const bool proven = cuts_prove(&w->cuts, &w->arena, &w->proof);
+    debug_log(DEBUG_PROOF, "deadlock by cuts? %s%s", proven ? "looks again: " : "not proven",
+              proven ? w->proof.diag.text : "");
+    if (proven) {
+        proof_watch_move(w, PROOF_WATCH_FOUND);
         proof_watch_set(w, PROOF_WATCH_LOOK_NS);
-    else
+    } else {
         arena_fini(&w->arena);
+    }
     const uint64_t pause = (now_ns() - begin) * PROOF_WATCH_SHARE;
     w->pause_ns = pause > PROOF_WATCH_PAUSE_NS ? pause : PROOF_WATCH_PAUSE_NS;
 }
@@ -182,10 +212,10 @@ static void proof_watch_on_timer(struct loop_timer *t)
     struct proof_watch *w = t->owner;
     if (proof_watch_is_over(w))
         return;
-    if (w->has_proof)
-        proof_watch_look(w);
-    else
+    if (w->state == PROOF_WATCH_NONE)
         proof_watch_judge(w);
+    else
+        proof_watch_look(w);
 }
 
 bool proof_watch_take(struct proof_watch *w, uint32_t host, const struct wire_frame *f)
@@ -198,9 +228,9 @@ bool proof_watch_take(struct proof_watch *w, uint32_t host, const struct wire_fr
     w->fresh = w->fresh || news.blocked;
     if (news.look)
         w->run->hosts[host].look = news.look;
-    if (w->looks && news.look == w->look)
+    if (proof_watch_has_asked(w) && news.look == w->look)
         proof_watch_on_answer(w);
-    else if (w->fresh && !w->has_proof && !w->timer.at_ns)
+    else if (w->fresh && w->state == PROOF_WATCH_NONE && !w->timer.at_ns)
         proof_watch_set(w, w->pause_ns);
     return true;
 }

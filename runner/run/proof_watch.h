@@ -3,11 +3,11 @@
  * Deadlocks by the cuts that agents take of their ranks (diagnose/cuts.h).
  *
  *  - A cut arrives in which a thread waits: a moment later, as ranks of one deadlock block at
- * nearly the same time, the cuts are judged; at most a tenth of the time is spent on that.
+ *    nearly the same time, the cuts are judged; at most a tenth of the time is spent on that.
  *  - They prove something: the agents look again 100 ms later (LOOK). If no thread of the proof has
  *    returned, the job ends, once the places of its calls are known (run/call_places.h).
  *  - One has returned: the proof was wrong. result.json says so ("internal"), and cuts prove
- * nothing more in this attempt.
+ *    nothing more in this attempt.
  *
  * Ranks that the engine records send wait reports, too, by which frames.c ends the job. The cuts of
  * such ranks end nothing; where both proofs are about different ranks, result.json says so.
@@ -19,6 +19,25 @@
 #include "run/call_places.h"
 #include "run/stop.h"
 
+/* How far the watch has come with a proof. The transitions, and by what:
+ *
+ *   from       to  NONE         FOUND     ASKED         CONFIRMED    ASKED_AGAIN   OVER
+ *   NONE                        judged
+ *   FOUND                                 100 ms later
+ *   ASKED          a rank ended                         it holds                   it holds, or not
+ *   CONFIRMED                                                        1 s later
+ *   ASKED_AGAIN    it holds, or a rank ended                                       it does not hold
+ *
+ * A proof about ranks that the engine records goes by CONFIRMED: it ends no job. */
+enum proof_watch_state {
+    PROOF_WATCH_NONE,        /* the cuts prove nothing */
+    PROOF_WATCH_FOUND,       /* the agents are about to look again */
+    PROOF_WATCH_ASKED,       /* LOOK was sent, and not all hosts have answered */
+    PROOF_WATCH_CONFIRMED,   /* no thread has returned; wait reports are about to prove the same */
+    PROOF_WATCH_ASKED_AGAIN, /* as PROOF_WATCH_ASKED */
+    PROOF_WATCH_OVER         /* it ends the job, or was wrong: cuts prove nothing more */
+};
+
 struct proof_watch {
     struct run_state *run;
     struct stop *stop;
@@ -26,13 +45,11 @@ struct proof_watch {
     struct cuts cuts;
     struct loop_timer timer; /* judge the cuts, or, with a proof, look again */
     uint64_t pause_ns;
-    bool has_proof, looks;   /* looks: LOOK was sent, and not all hosts have answered */
-    bool looked;             /* ranks of the engine: the second look has been */
-    bool fresh;              /* cuts have arrived that were not judged */
-    struct cuts_proof proof; /* in `arena` */
+    enum proof_watch_state state; /* proof_watch_move */
+    bool fresh;                   /* cuts have arrived that were not judged */
+    struct cuts_proof proof;      /* in `arena` */
     struct arena arena;
     uint64_t look; /* the number of the last LOOK */
-    bool off;      /* a proof was wrong, or ends the job */
     bool compared; /* beside wait reports */
 };
 

@@ -158,8 +158,8 @@ static void run_reap(struct supervisor *s)
  * Before a restart: other hosts in the place of those that were lost.
  *
  *  - A spare host (hosts.spare) takes the place of a lost one, with its ranks; the lost host
- * becomes the last spare for later restarts, for it may be back when it is needed. A host that
- * could not be reached when the attempt began does not.
+ *    becomes the last spare for later restarts, for it may be back when it is needed. A host that
+ *    could not be reached when the attempt began does not.
  *  - Without a spare the ranks of the lost host move to the host with the fewest ranks that has
  *    slots for all, else to several, unless they have devices. If there is no room the lost host is
  *    tried again.

@@ -3,10 +3,10 @@
  * Reports stalls (diagnose/stall.h) while the job runs.
  *
  *  - The agents are queried a few times within timeouts.stall. When ranks have waited for that
- * long, the agents are asked what the ranks do that are waited for (READ_STACKS); then, if they
- * still wait, one block is printed on stderr. It is printed again after 2, 4, ... times as long.
+ *    long, the agents are asked what the ranks do that are waited for (READ_STACKS); then, if they
+ *    still wait, one block is printed on stderr. It is printed again after 2, 4, ... times as long.
  *  - Each stall that passes is kept for result.json, and doubles the time for its group: a job
- * whose ranks are often late is not reported at every step.
+ *    whose ranks are often late is not reported at every step.
  *  - Agents that do not answer delay the block for STALL_MONITOR_ANSWER_NS at most.
  */
 #ifndef RUNNER_RUN_STALL_MONITOR_H

@@ -4,7 +4,7 @@
  *   environment or a variable, so a string with ${env:...} is valid for each number, and one with
  *   ${var:...} for everything.
  * - Rows of a manual page, between BEGIN and END comments for each top-level key. A row has the
- * full path of a key, its purpose, its values and its default.
+ *   full path of a key, its purpose, its values and its default.
  */
 #include "spec/schema_text.h"
 

@@ -2,8 +2,8 @@
  *
  * Values of env.secrets that ${env:NAME} inserts elsewhere in the job file.
  *   - They may stand where collrun shows no value: params, options, variables, and the arguments of
- * a program. The reader refuses them elsewhere: names, hosts and paths are in titles of processes,
- *     command lines, messages and all files of a run.
+ *     a program. The reader refuses them elsewhere: names, hosts and paths are in titles of
+ *     processes, command lines, messages and all files of a run.
  *   - In plan.json and resolved.yaml ${env:NAME} replaces them; and in errors, which quote values.
  * The replacement is one pass over a text. At each place the longest value that matches counts, so
  * that a secret which contains another one, or is a part of ${env:NAME}, changes nothing. A value

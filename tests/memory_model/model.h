@@ -15,7 +15,7 @@
  *   marks (a record that is copied while it is written) count as relaxed instead.
  * - Time passes when a thread looks at the clock, and when all sleep. A store is visible to all
  *   threads after MODEL_VISIBLE_NS at the latest. A sleep of more than MODEL_SHORT_SLEEP_NS that
- * ends only because time has passed is a lost wake-up, and a failure.
+ *   ends only because time has passed is a lost wake-up, and a failure.
  */
 #ifndef TESTS_MEMORY_MODEL_MODEL_H
 #define TESTS_MEMORY_MODEL_MODEL_H

@@ -3,9 +3,9 @@
  * What enters a queue without its lock. A plain word stands for the backend's handle.
  *
  * - Blocking calls while the group is closed: none is inside, or enters, once pq_evict has
- * returned.
+ *   returned.
  * - A deferred request while the group is closed: the thread that closes it finds the request, or
- * it is not deferred.
+ *   it is not deferred.
  * - A deferred request beside a thread that needs the queue: one of them executes it, once, and a
  *   worker that falls asleep meanwhile is woken.
  */

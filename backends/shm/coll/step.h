@@ -9,9 +9,9 @@
  * its call returns once it has published. A rank that needs the data of one rank waits for that one
  * alone. The rules that make memory reusable:
  * - A rank that publishes step s has compared the signatures of all ranks in steps <= s -
- * STEP_LEAD, so it is at most so far ahead of the others. A rank that has waited for step s -
- * STEP_LEAD may thus overwrite its record of step s - depth (segment.h). step_begin waits if that
- * is necessary.
+ *   STEP_LEAD, so it is at most so far ahead of the others. A rank that has waited for step s -
+ *   STEP_LEAD may thus overwrite its record of step s - depth (segment.h). step_begin waits if that
+ *   is necessary.
  * - A rank that publishes step s has read the data of steps <= s - 2. A collective may thus publish
  *   one step ahead of the one it reads. Consequently a rank that has waited for step s - 2 may
  *   overwrite the data of steps <= s - 4: the ring holds the data of four steps. A rank that does

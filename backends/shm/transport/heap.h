@@ -5,7 +5,7 @@
  * - Every rank owns one window in the sparse end of the segment and hands out pages of it. Freed
  *   pages go back to the system at once.
  * - A peer maps a rank's window when it first receives a reference to it. Only the owner knows what
- * is allocated; a peer uses references only while the call that carried them runs.
+ *   is allocated; a peer uses references only while the call that carried them runs.
  * - valgrind refuses (EINVAL) to map a whole window. Then windows are smaller in this process: no
  *   more is allocated, and what a peer has beyond is an error.
  * - The two handles of a group share one heap, so references travel with collectives and with
