@@ -99,8 +99,9 @@ struct desc_override { /* workloads[].per_ranks[] */
     struct desc_kvs params;
 };
 
-/* The libraries whose calls in a command are recorded: bits of desc_workload.observe. */
-enum { DESC_OBSERVE_MPI = 1 };
+/* The libraries whose calls in a command are recorded: bits of desc_workload.observe. LEAKS: what
+ * MPI_Finalize finds fails the job. */
+enum { DESC_OBSERVE_MPI = 1, DESC_OBSERVE_LEAKS = 128 };
 
 struct desc_workload {
     const char *name;

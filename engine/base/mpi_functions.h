@@ -12,7 +12,7 @@
  * - `arguments`: which argument is what, counted from 1, as members of struct tap_arguments.
  *
  * The order decides the numbers, enum mpi_function, which records hold. There is room for 126, in
- * seven bits of record_op.flags.
+ * seven bits of record_op.flags. MPI_OBJECTS are not recorded, and have no numbers.
  */
 #ifndef ENGINE_BASE_MPI_FUNCTIONS_H
 #define ENGINE_BASE_MPI_FUNCTIONS_H
@@ -169,8 +169,54 @@
     ONE(Comm_free,       RECORD_OPAQUE, 1, FREE_COMM, .newcomm = 1)                                \
     ONE(Comm_disconnect, RECORD_OPAQUE, 1, FREE_COMM, .newcomm = 1)                                \
     ONE(Comm_set_name,   RECORD_OPAQUE, 2, NAME_COMM, .comm = 1, .name = 2)                        \
-    ONE(Comm_create_group, RECORD_OPAQUE, 4, FORM_GROUP, .comm = 1, .tag = 3, .newcomm = 4)        \
-    ONE(Type_free,       RECORD_OPAQUE, 1, FREE_TYPE, .newcomm = 1)
+    ONE(Comm_create_group, RECORD_OPAQUE, 4, FORM_GROUP, .comm = 1, .tag = 3, .newcomm = 4)
+
+/* What makes and frees objects: `object` is where the handle is. */
+#define MPI_OBJECTS(ONE, BOTH)                                                                     \
+    BOTH(Type_contiguous,     RECORD_OPAQUE, 3, MAKE_TYPE, .count = 1, .type = 2, .object = 3)     \
+    BOTH(Type_vector,         RECORD_OPAQUE, 5, MAKE_TYPE, .count = 1, .length = 2, .type = 4,     \
+         .object = 5)                                                                              \
+    BOTH(Type_create_hvector, RECORD_OPAQUE, 5, MAKE_TYPE, .count = 1, .length = 2, .type = 4,     \
+         .object = 5)                                                                              \
+    BOTH(Type_indexed,         RECORD_OPAQUE, 5, MAKE_TYPE, .count = 1, .type = 4, .object = 5)    \
+    BOTH(Type_create_hindexed, RECORD_OPAQUE, 5, MAKE_TYPE, .count = 1, .type = 4, .object = 5)    \
+    BOTH(Type_create_indexed_block,  RECORD_OPAQUE, 5, MAKE_TYPE, .count = 1, .length = 2,         \
+         .type = 4, .object = 5)                                                                   \
+    BOTH(Type_create_hindexed_block, RECORD_OPAQUE, 5, MAKE_TYPE, .count = 1, .length = 2,         \
+         .type = 4, .object = 5)                                                                   \
+    BOTH(Type_create_struct,   RECORD_OPAQUE, 5, MAKE_TYPE, .count = 1, .object = 5)               \
+    BOTH(Type_create_subarray, RECORD_OPAQUE, 7, MAKE_TYPE, .type = 6, .object = 7)                \
+    BOTH(Type_create_darray,   RECORD_OPAQUE, 10, MAKE_TYPE, .type = 9, .object = 10)              \
+    BOTH(Type_create_resized,  RECORD_OPAQUE, 4, MAKE_TYPE, .type = 1, .object = 4)                \
+    ONE(Type_dup,    RECORD_OPAQUE, 2, MAKE_TYPE, .type = 1, .object = 2)                          \
+    ONE(Type_commit, RECORD_OPAQUE, 1, COMMIT_TYPE, .object = 1)                                   \
+    ONE(Type_free,   RECORD_OPAQUE, 1, FREE_TYPE, .object = 1)                                     \
+    BOTH(Op_create,  RECORD_OPAQUE, 3, MAKE_OP, .object = 3)                                       \
+    ONE(Op_free,     RECORD_OPAQUE, 1, FREE_OP, .object = 1)                                       \
+    ONE(Comm_group,         RECORD_OPAQUE, 2, MAKE_GROUP, .comm = 1, .object = 2)                  \
+    ONE(Comm_remote_group,  RECORD_OPAQUE, 2, MAKE_GROUP, .comm = 1, .object = 2)                  \
+    ONE(Win_get_group,      RECORD_OPAQUE, 2, MAKE_GROUP, .object = 2)                             \
+    ONE(Group_incl,         RECORD_OPAQUE, 4, MAKE_GROUP, .object = 4)                             \
+    ONE(Group_excl,         RECORD_OPAQUE, 4, MAKE_GROUP, .object = 4)                             \
+    ONE(Group_range_incl,   RECORD_OPAQUE, 4, MAKE_GROUP, .object = 4)                             \
+    ONE(Group_range_excl,   RECORD_OPAQUE, 4, MAKE_GROUP, .object = 4)                             \
+    ONE(Group_union,        RECORD_OPAQUE, 3, MAKE_GROUP, .object = 3)                             \
+    ONE(Group_intersection, RECORD_OPAQUE, 3, MAKE_GROUP, .object = 3)                             \
+    ONE(Group_difference,   RECORD_OPAQUE, 3, MAKE_GROUP, .object = 3)                             \
+    ONE(Group_free,         RECORD_OPAQUE, 1, FREE_GROUP, .object = 1)                             \
+    BOTH(Win_create,          RECORD_OPAQUE, 6, MAKE_WIN, .comm = 5, .object = 6)                  \
+    BOTH(Win_allocate,        RECORD_OPAQUE, 6, MAKE_WIN, .comm = 4, .object = 6)                  \
+    BOTH(Win_allocate_shared, RECORD_OPAQUE, 6, MAKE_WIN, .comm = 4, .object = 6)                  \
+    ONE(Win_create_dynamic,   RECORD_OPAQUE, 3, MAKE_WIN, .comm = 2, .object = 3)                  \
+    ONE(Win_free,             RECORD_OPAQUE, 1, FREE_WIN, .object = 1)                             \
+    ONE(Intercomm_create,     RECORD_OPAQUE, 6, MAKE_COMM, .comm = 1, .object = 6)                 \
+    ONE(Intercomm_merge,      RECORD_OPAQUE, 3, MAKE_COMM, .comm = 1, .object = 3)                 \
+    ONE(Comm_spawn,           RECORD_OPAQUE, 8, MAKE_COMM, .comm = 6, .object = 7)                 \
+    ONE(Comm_spawn_multiple,  RECORD_OPAQUE, 9, MAKE_COMM, .comm = 7, .object = 8)                 \
+    ONE(Comm_accept,          RECORD_OPAQUE, 5, MAKE_COMM, .comm = 4, .object = 5)                 \
+    ONE(Comm_connect,         RECORD_OPAQUE, 5, MAKE_COMM, .comm = 4, .object = 5)                 \
+    ONE(Comm_join,            RECORD_OPAQUE, 2, MAKE_COMM, .object = 2)                            \
+    ONE(Comm_create_from_group, RECORD_OPAQUE, 5, MAKE_COMM, .object = 5)
 
 #define MPI_FUNCTIONS(ONE, BOTH)                                                                   \
     MPI_COLLECTIVES(ONE, BOTH) MPI_FORMS(ONE, BOTH) MPI_MESSAGES(ONE, BOTH)                        \

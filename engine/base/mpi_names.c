@@ -149,6 +149,30 @@ const char *mpi_op_name(unsigned op)
     return op < sizeof mpi_ops / sizeof *mpi_ops ? mpi_ops[op] : "";
 }
 
+bool mpi_op_takes(unsigned op, unsigned type)
+{
+    enum { MAX_MIN = 2, SUM_PROD = 4, MINLOC = 11, MAXLOC = 12 };
+    const bool logical = op == 5 || op == 7 || op == 9, bits = op == 6 || op == 8 || op == 10;
+    const unsigned sort = type < MPI_TYPES ? types[type].sort : 0;
+    const bool pairs = op == MINLOC || op == MAXLOC;
+    if (!op || op == OP_USER || !sort)
+        return true;
+    if (op > MAXLOC) /* MPI_REPLACE, MPI_NO_OP */
+        return false;
+    switch (sort) {
+    case PAIR:
+        return pairs;
+    case LOGICAL:
+        return logical;
+    case COMPLEX:
+        return op > MAX_MIN && op <= SUM_PROD;
+    case REAL:
+        return op <= SUM_PROD;
+    default:
+        return !pairs && (op <= SUM_PROD || logical || bits);
+    }
+}
+
 /* ---- calls ---- */
 
 static void mpi_call_add(char *out, size_t len, const char *text)

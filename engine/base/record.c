@@ -32,6 +32,7 @@ _Static_assert(sizeof(struct record_thread) == 128, "a thread has a fixed shape"
 _Static_assert(sizeof(struct record_request) == 64, "a request has a fixed shape");
 _Static_assert(sizeof(struct record_channel) == 64, "a channel has a fixed shape");
 _Static_assert(sizeof(struct record_line) == 256, "a line has a fixed shape");
+_Static_assert(sizeof(struct record_mistake) == 256, "a mistake has a fixed shape");
 
 /* ---- the clock ---- */
 
@@ -109,7 +110,8 @@ struct record_layout record_layout(const struct record_head *head)
     at.requests = at.waits + head->nthreads * RECORD_WAITS * sizeof(uint32_t);
     at.channels = at.requests + head->nrequests * sizeof(struct record_request);
     at.lines = at.channels + head->nchannels * sizeof(struct record_channel);
-    at.members = at.lines + head->nlines * sizeof(struct record_line);
+    at.mistakes = at.lines + head->nlines * sizeof(struct record_line);
+    at.members = at.mistakes + head->nmistakes * sizeof(struct record_mistake);
     at.size = at.members + head->nmembers * sizeof(uint32_t);
     return at;
 }
@@ -127,6 +129,7 @@ int record_make(uint32_t rank, uint32_t entries)
                                .nrequests = RECORD_REQUESTS,
                                .nchannels = RECORD_CHANNELS,
                                .nlines = RECORD_LINES,
+                               .nmistakes = RECORD_MISTAKES,
                                .nmembers = RECORD_MEMBERS};
     memcpy(head.magic, RECORD_MAGIC, sizeof head.magic);
     if (entries > RECORD_ENTRIES_MAX || (entries & (entries - 1)))
@@ -154,7 +157,7 @@ static bool record_is_ours(const struct record_head *head)
            head->ncounts == (head->entries ? RECORD_COUNTS : 0) &&
            head->nthreads == RECORD_THREADS && head->nrequests == RECORD_REQUESTS &&
            head->nchannels == RECORD_CHANNELS && head->nlines == RECORD_LINES &&
-           head->nmembers == RECORD_MEMBERS;
+           head->nmistakes == RECORD_MISTAKES && head->nmembers == RECORD_MEMBERS;
 }
 
 struct record_head *record_map(int fd)

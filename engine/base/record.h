@@ -17,6 +17,7 @@
  *   struct record_request requests[nrequests] open requests
  *   struct record_channel channels[nchannels] messages sent and received, by peer and tag
  *   struct record_line   lines[nlines]       ring: the last lines of the log (base/debug.h)
+ *   struct record_mistake mistakes[nmistakes] what the program does wrong, and MPI lets pass
  *   uint32_t             members[nmembers]   lists of world ranks, to which groups point
  *
  * - Numbers are little-endian and of fixed size. There are no pointers.
@@ -43,7 +44,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RECORD_MAGIC "collrec6"
+#define RECORD_MAGIC "collrec7"
 
 enum {
     RECORD_FD = 4, /* of collrun-engine */
@@ -59,6 +60,7 @@ enum {
     RECORD_MEMBERS = 1 << 18, /* 1 MiB */
     RECORD_LIBRARY = 32,
     RECORD_LINES = 128, /* 32 KiB */
+    RECORD_MISTAKES = 32,
     RECORD_MARKS = 64,
     RECORD_STEP = 64 /* between the numbers of record_marks.steps */
 };
@@ -74,12 +76,14 @@ struct record_moment {
 };
 
 /* The last call of the rank that returned a status after which its group cannot be used: MISMATCH,
- * TIMEOUT, PEER_FAILED, ABORTED or BACKEND. How the rank ends soon after may be a consequence. */
+ * TIMEOUT, PEER_FAILED, ABORTED or BACKEND. How the rank ends soon after may be a consequence.
+ * INVALID: a call of MPI has a wrong argument, and has not returned, or has returned an error. */
 struct record_failure {
     _Atomic uint32_t version; /* odd while a thread writes; 0: there has been none */
     int32_t status;
     struct record_moment at;
     uint64_t number; /* of the operation in its group; 0: none */
+    uint64_t site;   /* the return address of the call; 0: not known */
     char group[64];  /* may be cut, as the text may be; "" = none */
     char text[512];  /* of collrun_error() */
 };
@@ -196,7 +200,10 @@ struct record_head {
     _Atomic uint32_t unobserved; /* enum record_unobserved */
     _Atomic uint32_t callbacks;  /* 1: drivers may call functions of the program, so any thread that
                                     sleeps may be woken */
-    char padding[4096 - 344 - 4 * RECORD_LIBRARY - sizeof(struct record_failure) -
+    uint32_t nmistakes;
+    _Atomic uint32_t
+        mistakes_used; /* relaxed: the state of each publishes it; may exceed nmistakes */
+    char padding[4096 - 352 - 4 * RECORD_LIBRARY - sizeof(struct record_failure) -
                  RECORD_USER_OPS * sizeof(struct record_user_op)];
 };
 
@@ -438,6 +445,20 @@ struct record_line {
     char text[248];           /* terminated; may be cut */
 };
 
+/* What a mistake is about. */
+enum record_mistake_kind {
+    RECORD_MISTAKE_NONE, /* the place is free, or is being written */
+    RECORD_MISTAKE_CALL, /* an argument that the standard forbids, and the library accepts */
+    RECORD_MISTAKE_LEAK  /* an object or a request is still there in MPI_Finalize */
+};
+/* 256 bytes: one or several of one call in the source. */
+struct record_mistake {
+    _Atomic uint32_t kind;  /* released */
+    _Atomic uint32_t times; /* relaxed */
+    uint64_t site;          /* the return address of the call */
+    char text[240];         /* terminated; may be cut */
+};
+
 /* A condition that proofs of deadlock need. tests/mutation compiles this with one that is false. */
 #ifndef RECORD_RULE
 #define RECORD_RULE(condition) true
@@ -451,7 +472,7 @@ static inline uint32_t record_fold(uint32_t tag)
 /* Where the arrays begin, for the lengths in `head`; .size: of all. */
 struct record_layout {
     size_t modules, groups, marks, counts, entries, threads, waits, requests, channels, lines,
-        members;
+        mistakes, members;
     size_t size;
 };
 struct record_layout record_layout(const struct record_head *head);

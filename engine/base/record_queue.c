@@ -114,9 +114,36 @@ void record_queue_note_failure(struct record_head *head, const struct record_fai
     f->status = failure->status;
     f->at = failure->at;
     f->number = failure->number;
+    f->site = failure->site;
     memcpy(f->group, failure->group, sizeof f->group);
     memcpy(f->text, failure->text, sizeof f->text);
     atomic_store_explicit(&f->version, version + 2, memory_order_release);
+}
+
+void record_queue_note_mistake(struct record_head *head, enum record_mistake_kind kind,
+                               uint64_t site, const char *text)
+{
+    struct record_mistake *mistakes =
+        (void *)((unsigned char *)head + record_layout(head).mistakes);
+    for (uint32_t i = 0; i < head->nmistakes; i++) {
+        struct record_mistake *m = &mistakes[i];
+        const uint32_t known = atomic_load_explicit(&m->kind, memory_order_acquire);
+        if (known != (uint32_t)kind || m->site != site ||
+            strncmp(m->text, text, sizeof m->text - 1) != 0)
+            continue;
+        atomic_fetch_add_explicit(&m->times, 1, memory_order_relaxed);
+        return;
+    }
+    const uint32_t at = atomic_fetch_add_explicit(&head->mistakes_used, 1, memory_order_relaxed);
+    if (at >= head->nmistakes) {
+        atomic_store_explicit(&head->mistakes_used, head->nmistakes, memory_order_relaxed);
+        return;
+    }
+    struct record_mistake *m = &mistakes[at];
+    m->site = site;
+    snprintf(m->text, sizeof m->text, "%s", text);
+    atomic_store_explicit(&m->times, 1, memory_order_relaxed);
+    atomic_store_explicit(&m->kind, (uint32_t)kind, memory_order_release);
 }
 
 /* ---- modules ---- */

@@ -69,6 +69,9 @@ void record_queue_close(struct record_queue *q);
 struct record_moment record_queue_now(struct record_head *head);
 /* Stores record_head.failure; from any thread. Without a record: no effect. */
 void record_queue_note_failure(struct record_head *head, const struct record_failure *failure);
+/* Another mistake of one kind in the same call is counted; without room it is dropped. */
+void record_queue_note_mistake(struct record_head *head, enum record_mistake_kind kind,
+                               uint64_t site, const char *text);
 
 /* ---- operators of the caller ---- */
 

@@ -46,7 +46,8 @@ static bool record_view_is_sane(const struct record_head *h)
            h->entries <= RECORD_ENTRIES_MAX && (h->entries & (h->entries - 1)) == 0 &&
            (h->ncounts & (h->ncounts - 1)) == 0 && h->nthreads <= RECORD_THREADS &&
            h->nrequests <= RECORD_REQUESTS && h->nchannels <= RECORD_CHANNELS &&
-           h->nmembers <= RECORD_MEMBERS && h->nlines <= RECORD_LINES;
+           h->nmembers <= RECORD_MEMBERS && h->nlines <= RECORD_LINES &&
+           h->nmistakes <= RECORD_MISTAKES;
 }
 
 int record_view_init(struct record_view *v, const void *bytes, size_t len, struct diag *d)
@@ -352,6 +353,7 @@ void record_view_failure(const struct record_view *v, uint64_t most_ns,
         return;
     out->status = f.status;
     out->number = f.number;
+    out->site = f.site;
     memcpy(out->group, f.group, sizeof out->group - 1);
     memcpy(out->text, f.text, sizeof out->text - 1);
 }
@@ -427,6 +429,13 @@ bool record_view_module(const struct record_view *v, uint64_t address, char *pat
 
 /* ---- lines of the log ---- */
 
+static void record_view_clean(char *text)
+{
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+}
+
 bool record_view_line(const struct record_view *v, uint32_t back, char *text)
 {
     const uint64_t next = record_view_load64(&record_view_head(v)->next_line);
@@ -442,10 +451,26 @@ bool record_view_line(const struct record_view *v, uint32_t back, char *text)
         return false;
     line.text[sizeof line.text - 1] = '\0';
     memcpy(text, line.text, RECORD_VIEW_LINE);
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
+    record_view_clean(text);
     return true;
+}
+
+/* ---- mistakes ---- */
+
+bool record_view_mistake(const struct record_view *v, uint32_t i, struct record_view_mistake *out)
+{
+    struct record_mistake m;
+    if (i >= v->head.nmistakes)
+        return false;
+    const unsigned char *at = v->bytes + v->at.mistakes + i * sizeof m;
+    out->kind = (enum record_mistake_kind)record_view_load32(at);
+    memcpy(&m, at, sizeof m);
+    m.text[sizeof m.text - 1] = '\0';
+    out->times = atomic_load_explicit(&m.times, memory_order_relaxed);
+    out->site = m.site;
+    memcpy(out->text, m.text, sizeof out->text);
+    record_view_clean(out->text);
+    return out->kind == RECORD_MISTAKE_CALL || out->kind == RECORD_MISTAKE_LEAK;
 }
 
 /* ---- copies ---- */
@@ -485,6 +510,7 @@ static void record_view_save_calls(const struct record_view *v, const struct rec
     buf_put(out, v->bytes + v->at.requests, cut->nrequests * sizeof(struct record_request));
     buf_put(out, v->bytes + v->at.channels, cut->nchannels * sizeof(struct record_channel));
     buf_put(out, v->bytes + v->at.lines, cut->nlines * sizeof(struct record_line));
+    buf_put(out, v->bytes + v->at.mistakes, cut->nmistakes * sizeof(struct record_mistake));
     buf_put(out, v->bytes + v->at.members, cut->nmembers * sizeof(uint32_t));
 }
 
@@ -503,6 +529,7 @@ static void record_view_cut_calls(const struct record_view *v, struct record_hea
     cut->nchannels = record_view_used(&live->channels_used, v->head.nchannels);
     cut->nmembers = record_view_used(&live->members_used, v->head.nmembers);
     cut->nlines = record_view_load64(&live->next_line) ? v->head.nlines : 0;
+    cut->nmistakes = record_view_used(&live->mistakes_used, v->head.nmistakes);
 }
 
 /* No more than there are. */

@@ -117,6 +117,7 @@ bool record_view_is_past(const struct record_view *v, const struct record_moment
 struct record_view_failure {
     int status;      /* 0: there is none */
     uint64_t number; /* 0: it is not about an operation */
+    uint64_t site;   /* of the call; 0: not known, or in a frame */
     char group[64], text[512];
 };
 
@@ -128,6 +129,15 @@ void record_view_failure(const struct record_view *v, uint64_t most_ns,
  * RECORD_VIEW_USER_OP bytes. False: it is not listed. */
 enum { RECORD_VIEW_USER_OP = 60 };
 bool record_view_user_op(const struct record_view *v, uint32_t hash, char *name);
+
+struct record_view_mistake {
+    enum record_mistake_kind kind; /* CALL or LEAK */
+    uint32_t times;
+    uint64_t site;
+    char text[240];
+};
+/* False: there is none at this place, from 0, or it is being written. */
+bool record_view_mistake(const struct record_view *v, uint32_t i, struct record_view_mistake *out);
 
 /* The file that has the code at an address, and the offset that symbolizers take. `path` has room
  * for RECORD_VIEW_PATH bytes. */

@@ -49,12 +49,14 @@ static bool cause_is_terminated(const struct rank_state *r)
 }
 
 /* What the status of a failed call says about the rank that got it: nothing is its fault, or the
- * calls of all members show whose fault it is. CAUSE_NONE: the failure is its own. */
+ * calls of all members show whose fault it is; INVALID, of a call of MPI: its own fault is known.
+ * CAUSE_NONE: the failure is its own. */
 static enum cause_class cause_class_of_status(int status)
 {
     return status == COLLRUN_ERR_PEER_FAILED || status == COLLRUN_ERR_ABORTED ? CAUSE_PEER
            : status == COLLRUN_ERR_TIMEOUT                                    ? CAUSE_TIMEOUT
            : status == COLLRUN_ERR_MISMATCH                                   ? CAUSE_MISMATCH
+           : status == COLLRUN_ERR_INVALID                                    ? CAUSE_ERROR
                                                                               : CAUSE_NONE;
 }
 
@@ -134,7 +136,7 @@ enum cause_class cause_alone(const struct rank_state *r)
     if (r->departure != DEPARTURE_EARLY && !cause_is_early(r))
         return CAUSE_NONE;
     enum cause_class why = r->killed ? CAUSE_NONE : cause_class_of_status(r->why.status);
-    if (why == CAUSE_MISMATCH || why == CAUSE_TIMEOUT)
+    if (why == CAUSE_MISMATCH || why == CAUSE_TIMEOUT || why == CAUSE_ERROR)
         return why;
     return r->departure != DEPARTURE_EARLY && (r->disturbed || r->killed) ? CAUSE_STOPPED
                                                                           : CAUSE_EXIT;
@@ -155,7 +157,8 @@ enum cause_class cause_of(const struct rank_state *r)
  * operation, so equal failures have equal texts. */
 bool cause_is_alike(const struct rank_state *a, const struct rank_state *b)
 {
-    if (cause_alone(a) != cause_alone(b) || a->failed != b->failed)
+    if (cause_alone(a) != cause_alone(b) || a->failed != b->failed ||
+        (cause_is_by_failed_call(a) && strcmp(a->why.text, b->why.text) != 0))
         return false;
     if (a->failed)
         return a->failure.code == b->failure.code && a->workload == b->workload &&
@@ -347,8 +350,8 @@ void cause_how_text(const struct rank_state *r, char *out, size_t size)
 bool cause_is_by_failed_call(const struct rank_state *r)
 {
     enum cause_class class = cause_alone(r);
-    return (class == CAUSE_MISMATCH || class == CAUSE_TIMEOUT) && r->why.status &&
-           class == cause_class_of_status(r->why.status);
+    return (class == CAUSE_MISMATCH || class == CAUSE_TIMEOUT || class == CAUSE_ERROR) &&
+           r->why.status && class == cause_class_of_status(r->why.status);
 }
 
 /* The text is that of the failed call. How the rank ended is a hint, unless its own text has that
@@ -397,7 +400,8 @@ void cause_set_text(const struct desc *desc, const struct rank_state *states,
     const bool silent = !r->failed || (r->failure.code > 0 && r->subject == WIRE_SUBJECT_WORKLOAD);
     /* Beside the text of the failure, "application called MPI_Abort(...)" says nothing new. */
     const bool aborted = cause_is_mpi_abort(r) && !strstr(r->last_words, "MPI_Abort(");
-    if (r->last_words[0] && ((silent && WIFEXITED(r->status)) || aborted)) {
+    if (r->last_words[0] && !cause_is_by_failed_call(r) &&
+        ((silent && WIFEXITED(r->status)) || aborted)) {
         const size_t len = strlen(d->text);
         snprintf(d->text + len, sizeof d->text - len, "; it wrote last: %s", r->last_words);
     }

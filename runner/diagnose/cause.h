@@ -42,7 +42,8 @@ enum cause_class cause_alone(const struct rank_state *rank);
 bool cause_is_mpi_abort(const struct rank_state *rank);
 /* Both ranks ended in the same way: by the same signal, with the same exit code or error. */
 bool cause_is_alike(const struct rank_state *a, const struct rank_state *b);
-/* The end of the rank counts as its failed call does (rank_state.why): MISMATCH or TIMEOUT. */
+/* The end of the rank counts as its failed call does (rank_state.why): MISMATCH, TIMEOUT, or ERROR
+ * after a call of MPI with a wrong argument. */
 bool cause_is_by_failed_call(const struct rank_state *rank);
 /* True if the workload that has ended the rank is in its fini; if that is not known, or the rank
  * runs: if all its workloads are. */

@@ -181,7 +181,9 @@ struct rank_state {
     struct rank_usage usage; /* what it uses, if that was asked for */
     void *record_bytes;      /* owned; its record after the failure of the job; NULL: not known */
     size_t record_len;
-    struct stacks_site place;  /* of its call that a mismatch is about; address 0: not known */
+    struct stacks_site place;  /* of its call that the verdict is about; address 0: not known */
+    /* The same of each mistake in its record, in the arena of the run; NULL: none is known. */
+    struct stacks_site *mistake_places;
     struct record_view record; /* of these bytes */
     int status;                /* of wait(2), if it has exited */
     uint64_t user_us, system_us, max_rss; /* CPU time; bytes */

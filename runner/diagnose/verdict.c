@@ -189,6 +189,8 @@ static bool verdict_ended_in_mpi(const struct rank_state *r)
  * A workload may end in its own way after such a failure. */
 static bool verdict_may_hide_mismatch(const struct evidence *e, const struct verdict *v)
 {
+    if (v->rank != WIRE_HOST && cause_is_by_failed_call(&e->ranks[v->rank]))
+        return false;
     if (v->rank != WIRE_HOST && v->class >= CAUSE_SIGNAL &&
         verdict_ended_in_mpi(&e->ranks[v->rank]))
         return true;
@@ -291,17 +293,104 @@ static void verdict_find_cause(const struct evidence *e, struct arena *arena, st
     }
 }
 
+/* ---- warnings, and what a program of MPI does wrong ---- */
+
+/* "MPI_Comm_dup at main (a.c:12): the communicator was not freed before MPI_Finalize, 3 times": the
+ * place stands between the call and the reason. */
+static const char *verdict_mistake_text(struct arena *arena, const char *text,
+                                        const struct stacks_site *site, uint64_t address,
+                                        uint32_t times)
+{
+    const char *colon = strstr(text, ": ");
+    const bool placed = site && address && site->address == address && colon;
+    char count[32] = "";
+    if (times > 1)
+        snprintf(count, sizeof count, ", %u times", times);
+    return arena_printf(arena, "%.*s%s%s%s%s", placed ? (int)(colon - text) : 0, text,
+                        placed ? " at " : "", placed ? site->place : "", placed ? colon : text,
+                        count);
+}
+
+static void verdict_add_mistakes(const struct evidence *e, uint32_t rank, struct arena *arena,
+                                 struct verdict *v, struct verdict_warning *list)
+{
+    const struct rank_state *r = &e->ranks[rank];
+    for (uint32_t i = 0; r->record_bytes && i < r->record.head.nmistakes; i++) {
+        struct record_view_mistake m;
+        if (!record_view_mistake(&r->record, i, &m))
+            continue;
+        const struct stacks_site *site = r->mistake_places ? &r->mistake_places[i] : NULL;
+        list[v->nwarnings++] = (struct verdict_warning){
+            .rank = rank,
+            .text = verdict_mistake_text(arena, m.text, site, m.site, m.times),
+            .mistake = i,
+            .site = m.site};
+    }
+}
+
 static void verdict_set_warnings(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->desc->nranks; i++)
-        n += e->ranks[i].nwarnings;
+        n += e->ranks[i].nwarnings +
+             (e->ranks[i].record_bytes ? e->ranks[i].record.head.nmistakes : 0);
     struct verdict_warning *list = arena_calloc(arena, n, sizeof *list);
     for (uint32_t i = 0; i < e->desc->nranks; i++) {
         for (uint32_t k = 0; k < e->ranks[i].nwarnings; k++)
-            list[v->nwarnings++] = (struct verdict_warning){i, e->ranks[i].warnings[k]};
+            list[v->nwarnings++] =
+                (struct verdict_warning){.rank = i, .text = e->ranks[i].warnings[k]};
+        verdict_add_mistakes(e, i, arena, v, list);
     }
     v->warnings = list;
+}
+
+/* The call of MPI whose wrong argument has ended the rank, and its place in the message. */
+static void verdict_set_wrong_call(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    const struct rank_state *r = v->rank == WIRE_HOST ? NULL : &e->ranks[v->rank];
+    struct record_view_failure why;
+    if (!r || v->class != CAUSE_ERROR || !cause_is_by_failed_call(r) || !r->record_bytes)
+        return;
+    record_view_failure(&r->record, UINT64_MAX, &why);
+    struct verdict_call *call = arena_calloc(arena, 1, sizeof *call);
+    *call = (struct verdict_call){
+        .ranks = v->culprits, .call = r->why.text, .rank = v->rank, .site = why.site};
+    v->calls = call;
+    v->ncalls = 1;
+    char *text = strstr(v->diag.text, r->why.text);
+    if (!text || !why.site || r->place.address != why.site)
+        return;
+    const char *placed = verdict_mistake_text(arena, r->why.text, &r->place, why.site, 1);
+    snprintf(text, sizeof v->diag.text - (size_t)(text - v->diag.text), "%s", placed);
+}
+
+static bool verdict_is_leak(const struct evidence *e, const struct verdict_warning *w)
+{
+    const struct rank_state *r = &e->ranks[w->rank];
+    struct record_view_mistake m;
+    return r->command && r->record_bytes && w->site &&
+           e->desc->workloads[desc_find_command(e->desc, w->rank)].observe & DESC_OBSERVE_LEAKS &&
+           record_view_mistake(&r->record, w->mistake, &m) && m.kind == RECORD_MISTAKE_LEAK;
+}
+
+/* With `leaks: error`, ranks that leave objects of MPI behind have failed. */
+static void verdict_blame_leaks(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    if (v->class != CAUSE_NONE)
+        return;
+    for (uint32_t i = 0; i < v->nwarnings; i++) {
+        const struct verdict_warning *w = &v->warnings[i];
+        if (!verdict_is_leak(e, w) || blame_has(&v->culprits, w->rank))
+            continue;
+        if (!v->culprits.n) {
+            v->class = CAUSE_ERROR;
+            v->exit_code = EXIT_FAILED;
+            v->rank = w->rank;
+            v->culprits = blame_new_list(e, arena);
+            diag_set(&v->diag, COLLRUN_ERR_INVALID, "rank %u: %s", w->rank, w->text);
+        }
+        v->culprits.items[v->culprits.n++] = w->rank;
+    }
 }
 
 void verdict_find(const struct evidence *e, struct arena *arena, struct verdict *v)
@@ -309,6 +398,8 @@ void verdict_find(const struct evidence *e, struct arena *arena, struct verdict 
     verdict_find_cause(e, arena, v);
     verdict_set_exception(e, v);
     verdict_set_warnings(e, arena, v);
+    verdict_set_wrong_call(e, arena, v);
+    verdict_blame_leaks(e, arena, v);
 }
 
 /* ---- the other ranks ---- */

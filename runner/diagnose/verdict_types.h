@@ -21,7 +21,11 @@ struct verdict_doing { /* what a rank was doing when a time limit passed */
 
 struct verdict_warning {
     uint32_t rank;
-    const char *text; /* of the rank's state */
+    const char *text;
+    /* A mistake in the record of the rank has a place there, and the address of its call. Site 0:
+     * the warning is no such mistake, or the address is not known. */
+    uint32_t mistake;
+    uint64_t site;
 };
 
 struct verdict_wait { /* ranks that wait in the same operation for the same ranks */

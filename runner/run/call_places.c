@@ -74,9 +74,41 @@ void call_places_cancel(struct call_places *p)
 
 /* ---- after the end of the ranks ---- */
 
+/* An address, and where its place is stored. */
+struct call_places_one {
+    uint32_t rank;
+    uint64_t site;
+    struct stacks_site *to;
+};
+struct call_places_list {
+    struct call_places_one items[CALL_PLACES_MAX + RECORD_MISTAKES];
+    uint32_t n;
+};
+
+/* The calls that the verdict is about, and those of its warnings. */
+static void call_places_find(struct run_state *run, const struct verdict *v, struct arena *arena,
+                             struct call_places_list *list)
+{
+    const bool calls = v->class == CAUSE_MISMATCH || v->class == CAUSE_ERROR;
+    list->n = 0;
+    for (uint32_t i = 0; calls && i < v->ncalls && i < CALL_PLACES_MAX; i++)
+        list->items[list->n++] = (struct call_places_one){v->calls[i].rank, v->calls[i].site,
+                                                          &run->ranks[v->calls[i].rank].place};
+    for (uint32_t i = 0; i < v->nwarnings && list->n < CALL_PLACES_MAX + RECORD_MISTAKES; i++) {
+        const struct verdict_warning *w = &v->warnings[i];
+        struct rank_state *r = &run->ranks[w->rank];
+        if (!w->site)
+            continue;
+        if (!r->mistake_places)
+            r->mistake_places = arena_calloc(arena, RECORD_MISTAKES, sizeof *r->mistake_places);
+        list->items[list->n++] =
+            (struct call_places_one){w->rank, w->site, &r->mistake_places[w->mistake]};
+    }
+}
+
 /* A rank of this machine, and a whole path. */
-static bool call_places_file(const struct run_state *run, const struct verdict_call *c, char *path,
-                             uint64_t *offset)
+static bool call_places_file(const struct run_state *run, const struct call_places_one *c,
+                             char *path, uint64_t *offset)
 {
     const struct rank_state *r = &run->ranks[c->rank];
     const uint32_t host = run->desc->ranks[c->rank].host;
@@ -87,13 +119,14 @@ static bool call_places_file(const struct run_state *run, const struct verdict_c
 
 /* The input of collrun-stack --resolve, which repeats a line that is no address: "--" ends what it
  * says about a call. False: there is no address. */
-static bool call_places_input(const struct run_state *run, const struct verdict *v, struct buf *b)
+static bool call_places_input(const struct run_state *run, const struct call_places_list *list,
+                              struct buf *b)
 {
     bool any = false;
-    for (uint32_t i = 0; i < v->ncalls && i < CALL_PLACES_MAX; i++) {
+    for (uint32_t i = 0; i < list->n; i++) {
         char path[RECORD_VIEW_PATH], line[RECORD_VIEW_PATH + 32];
         uint64_t offset;
-        const bool found = call_places_file(run, &v->calls[i], path, &offset);
+        const bool found = call_places_file(run, &list->items[i], path, &offset);
         const int n =
             found ? snprintf(line, sizeof line, "%llx %s\n--\n", (unsigned long long)offset, path)
                   : snprintf(line, sizeof line, "--\n");
@@ -159,22 +192,21 @@ static void call_places_run(const char *program, const struct buf *in, struct bu
 }
 
 /* Lines "  #0 FUNCTION (FILE:LINE)"; the first one of a call that has a line is its place. */
-static bool call_places_take(struct run_state *run, const struct verdict *v, char *text)
+static bool call_places_take(const struct call_places_list *list, char *text)
 {
     uint32_t call = 0;
     bool any = false;
-    for (char *line = text, *next; line && call < v->ncalls && call < CALL_PLACES_MAX;
-         line = next) {
+    for (char *line = text, *next; line && call < list->n; line = next) {
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        struct stacks_site *to = &run->ranks[v->calls[call].rank].place;
+        const struct call_places_one *one = &list->items[call];
         const char *frame = strncmp(line, "  #", 3) == 0 ? strchr(line + 3, ' ') : NULL;
         if (frame && strcmp(frame + 1, "--") == 0) {
             call++;
-        } else if (frame && !to->address && stacks_has_line(frame + 1)) {
+        } else if (frame && !one->to->address && stacks_has_line(frame + 1)) {
             utf8_clean(line, strlen(line) + 1, line, strlen(line));
-            *to = (struct stacks_site){v->calls[call].site, frame + 1};
+            *one->to = (struct stacks_site){one->site, frame + 1};
             any = true;
         }
     }
@@ -185,17 +217,17 @@ bool call_places_resolve(struct run_state *run, const struct verdict *v, struct 
 {
     struct diag unused = {0};
     struct buf in, out;
+    struct call_places_list list;
     bool any = false;
-    if (v->class != CAUSE_MISMATCH)
-        return false;
+    call_places_find(run, v, arena, &list);
     buf_init(&in);
     buf_init(&out);
-    if (call_places_input(run, v, &in)) {
+    if (call_places_input(run, &list, &in)) {
         const char *program = prefix_path(arena, "libexec/collrun/collrun-stack", &unused);
         if (program && access(program, X_OK) == 0)
             call_places_run(program, &in, &out);
         char *text = arena_strndup(arena, (const char *)out.data, buf_pending(&out));
-        any = text && call_places_take(run, v, text);
+        any = text && call_places_take(&list, text);
     }
     buf_fini(&in);
     buf_fini(&out);

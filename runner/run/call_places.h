@@ -39,9 +39,10 @@ void call_places_ask(struct call_places *p, const struct stacks_call *calls, uin
 void call_places_on_stacks(struct call_places *p);
 void call_places_cancel(struct call_places *p);
 
-/* Once the ranks have ended, for calls of MPI that differ (verdict_call.site): their records say in
- * which files the addresses are. Sets rank_state.place of ranks on this machine, whose files are
- * here; text is in the arena. Takes CALL_PLACES_NS at most. True: a place was found. */
+/* Once the ranks have ended, for calls of MPI that differ or are wrong (verdict_call.site), and for
+ * mistakes: their records say in which files the addresses are. Sets rank_state.place and
+ * .mistake_places of ranks on this machine, whose files are here; text is in the arena. Takes
+ * CALL_PLACES_NS at most. True: a place was found. */
 bool call_places_resolve(struct run_state *run, const struct verdict *v, struct arena *arena);
 
 #endif

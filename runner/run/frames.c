@@ -410,7 +410,7 @@ static void frames_on_exited(struct frames *s, const struct wire_frame *f)
     state->max_rss = exited.max_rss;
     snprintf(state->memory, sizeof state->memory, "%s", exited.memory);
     state->disturbed = exited.disturbed;
-    if (!state->failed) /* else FAILED has it */
+    if (!state->failed || cause_is_mpi_abort(state)) /* else FAILED has it */
         rank_set_why(state, &exited.why);
     if (cause_is_mpi_abort(state) ||
         (state->command && WIFEXITED(state->status) &&

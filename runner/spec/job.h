@@ -208,10 +208,15 @@ struct job_override {
 };
 
 enum job_observe_mode { JOB_OBSERVE_AUTO, JOB_OBSERVE_OFF };
-/* Which libraries' calls are recorded: a word, or a list of them. */
+enum job_observe_leaks { JOB_OBSERVE_LEAKS_WARNING, JOB_OBSERVE_LEAKS_ERROR };
+struct job_observe_mpi {
+    struct job_num leaks; /* what is left in MPI_Finalize */
+};
+/* Which libraries' calls are recorded: a word, or a list of them; or `auto`, with options. */
 struct job_observe {
     struct job_num mode;  /* without a list */
     struct job_nums taps; /* n = 0: there is no list; DESC_OBSERVE_MPI */
+    struct job_observe_mpi mpi;
 };
 
 struct job_workload {

@@ -282,11 +282,37 @@ static const struct schema_type observe_list = {.kind = SCHEMA_LIST,
                                                 .item = &observe_library,
                                                 .not_empty = true,
                                                 LOC(job_nums)};
+static const struct schema_choice leaks_choices[] = {
+    {"warning", JOB_OBSERVE_LEAKS_WARNING}, {"error", JOB_OBSERVE_LEAKS_ERROR}, {0}};
+static const struct schema_type leaks = {.kind = SCHEMA_CHOICE, .choices = leaks_choices};
+static const struct schema_key observe_mpi_keys[] = {
+    {KEY("leaks", leaks, AT(job_observe_mpi, leaks), "warning",
+         "What requests, communicators, datatypes, operators, groups and windows are that the "
+         "program has not freed before MPI_Finalize: warnings in result.json, or an error that "
+         "fails the job")},
+    {0},
+};
+static const struct schema_type observe_mpi = {.kind = SCHEMA_MAP,
+                                               .expects = "a mapping",
+                                               .example = "mpi: {leaks: error}",
+                                               .keys = observe_mpi_keys,
+                                               .loc_at = NO_LOC};
+static const struct schema_key observe_keys[] = {
+    {KEY("mpi", observe_mpi, AT(job_observe, mpi), NULL, "How calls of MPI are judged")},
+    {0},
+};
+static const struct schema_type observe_map = {.kind = SCHEMA_MAP,
+                                               .expects = "a mapping",
+                                               .example = "observe: {mpi: {leaks: error}}",
+                                               .keys = observe_keys,
+                                               .loc_at = NO_LOC};
 static const struct schema_type observe = {.kind = SCHEMA_EITHER,
-                                           .expects = "auto, off, or a list of libraries: mpi",
+                                           .expects =
+                                               "auto, off, a list of libraries (mpi), or options",
                                            .example = "observe: [mpi]",
                                            .scalar = &observe_word,
-                                           .list = &observe_list};
+                                           .list = &observe_list,
+                                           .map = &observe_map};
 static const struct schema_key workload_keys[] = {
     {KEY("name", title, AT(job_workload, name), NULL,
          "Name of the workload in messages; default: the name of the plugin or program")},
@@ -304,8 +330,8 @@ static const struct schema_key workload_keys[] = {
          "Variables of the command, added to env.set")},
     {KEY("observe", observe, AT(job_workload, observe), "auto",
          "Whether the calls of a command that does not use collrun are recorded, so that mistakes "
-         "in them are explained: auto (those of MPI, where that is possible), off, or a list: "
-         "[mpi]")},
+         "in them are explained: auto (those of MPI, where that is possible), off, a list: "
+         "[mpi], or auto with options: {mpi: {leaks: error}}")},
     {KEY("stage_files", stage_files, AT(job_workload, stage_files), NULL,
          "Files and folders that the command needs, relative to the job file. A host reached "
          "by ssh or a command gets copies, and the command starts in the copy of its folder")},

@@ -85,9 +85,40 @@ mistakes() {
     is "a wrong operator, not observed" "$code" 0
 }
 
+# wrong_argument PROGRAM NAME TEXT: two ranks; rank 1 makes a call that MPI does not take.
+wrong_argument() {
+    mpi 2 "$1" "$2"
+    is "$2: class, culprits" "$(field verdict.class verdict.culprits)" "error [1]"
+    like "$2: the call" "$(err)" "^collrun: error: rank 1 .*: MPI_$3\$"
+    err >>messages
+}
+# arguments PROGRAM: wrong ones are named, whether MPI ends the rank or crashes; right ones are not.
+arguments() {
+    : >messages
+    wrong_argument "$1" count 'Send in MPI_COMM_WORLD( at call_messages \(mistakes.c:[0-9]+\))?: the count is negative \(-1\)'
+    wrong_argument "$1" commit 'Send in MPI_COMM_WORLD( at .*)?: the datatype was not committed \(MPI_Type_commit\)'
+    wrong_argument "$1" root 'Bcast in MPI_COMM_WORLD( at .*)?: the root is 2, and the communicator has the ranks 0 to 1'
+    wrong_argument "$1" freed 'Barrier( at .*)?: the communicator was freed'
+    wrong_argument "$1" list 'Alltoallv in MPI_COMM_SELF( at .*)?: the list of counts is NULL'
+    is "places of wrong calls" "$(grep -q ' at call_messages (mistakes.c:[0-9]*): ' messages && echo yes)" yes
+    mpi 2 "$1" right
+    is "what looks like mistakes: code, class" "$code $(field verdict.class)" "0 ok"
+    unlike "what looks like mistakes: no warning" "$(<out.run/result.json)" '"warnings"'
+    mpi 2 "$1" "same buffer"
+    is "what MPI lets pass: code, class" "$code $(field verdict.class)" "0 ok"
+    like "what MPI lets pass is a warning" "$(field verdict.warnings.0.text)" '^MPI_Sendrecv( at .*)?: the buffers to send and to receive are the same$'
+    mpi 2 "$1" leaks
+    is "leaks: code, class" "$code $(field verdict.class)" "0 ok"
+    unlike "leaks: not on stderr" "$(<err)" '^collrun: .*MPI_'
+    is "leaks" "$(field verdict.warnings | sed 's/"rank": //g; s/"text": //g; s/ at make_leaks (mistakes.c:[0-9]*)//g' | grep -o 'MPI_[A-Za-z_]*: the [^"]*' | sort | tr '\n' ';')" "MPI_Comm_dup: the communicator was not freed before MPI_Finalize;MPI_Comm_group: the group was not freed before MPI_Finalize;MPI_Irecv: the request was not completed (MPI_Wait, MPI_Test) before MPI_Finalize;MPI_Recv_init: the request was not freed (MPI_Request_free) before MPI_Finalize;MPI_Type_contiguous: the datatype was not freed before MPI_Finalize, 2 times;"
+    OBSERVE='{mpi: {leaks: error}}' mpi 2 "$1" leaks
+    is "leaks: error: code, class, culprits" "$code $(field verdict.class verdict.culprits)" "1 error [1]"
+    like "leaks: error: the message" "$(err)" '^collrun: error: rank 1: MPI_[A-Za-z_]*( at make_leaks \(mistakes.c:[0-9]+\))?: the .* was not .* before MPI_Finalize'
+}
+
 # build NAME MPICC: the programs, as NAME.right and so on.
 build() {
-    "$2" -g -w "$here/mpi/right.c" -o "$1.right" && "$2" -g "$here/mpi/wrong.c" -o "$1.wrong"
+    "$2" -g -w "$here/mpi/right.c" -o "$1.right" && "$2" -g "$here/mpi/wrong.c" -o "$1.wrong" && "$2" -g -w "$here/mpi/mistakes.c" -o "$1.mistakes"
 }
 
 # ---- Debian's MPICH ----
@@ -102,6 +133,7 @@ else
     right "MPICH, one rank" 1 ./debian.right
     right "MPICH, MPI_THREAD_MULTIPLE" 3 ./debian.right 1 multiple
     mistakes ./debian.wrong
+    arguments ./debian.mistakes
 fi
 
 # ---- the newest MPIs ----
@@ -110,23 +142,10 @@ if [ -x "$peers/mpich/bin/mpicc" ] && build new "$peers/mpich/bin/mpicc"; then
     like "the newest MPICH: its name" "$(field ranks.0.observed.library)" '^MPICH [5-9]\.'
     LIBRARIES=$peers/mpich/lib mistake ./new.wrong kind kind 4 'rank 2 calls MPI_Reduce'
     # Its MPI_Abort crashes after the agent knows the abort.
-    "$peers/mpich/bin/mpicc" -w -x c - -o tag <<'EOF'
-#include <mpi.h>
-int main(int argc, char **argv)
-{
-    int rank, x = 0;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 1)
-        MPI_Send(&x, 1, MPI_INT, 0, -5, MPI_COMM_WORLD);
-    MPI_Barrier(MPI_COMM_WORLD);
-    return MPI_Finalize();
-}
-EOF
-    LIBRARIES=$peers/mpich/lib mpi 3 ./tag
-    is "an invalid tag: class, culprits" "$(field verdict.class verdict.culprits)" "error [1]"
-    like "an invalid tag: why" "$(err)" 'MPI_Abort with exit code [0-9]+; it wrote last: .*Invalid tag, value is -5$'
-    is "an invalid tag: the exit code" "$code" "$(($(sed -n 's/.*MPI_Abort with exit code \([0-9]*\);.*/\1/p' err) & 255))"
+    LIBRARIES=$peers/mpich/lib wrong_argument ./new.mistakes tag 'Send in MPI_COMM_WORLD( at .*)?: the tag is negative \(-5\)'
+    is "an invalid tag: the exit code" "$code" "$(($(sed -n 's/.*MPI_Abort with exit code \([0-9]*\).*/\1/p' err) & 255))"
+    LIBRARIES=$peers/mpich/lib mpi 2 ./new.mistakes right
+    is "the newest MPICH: what looks like mistakes" "$code $(field verdict.class)" "0 ok"
     [ ! -d "$peers/impi-devel/lib" ] || LIBRARIES=$peers/impi-devel/lib right "Intel MPI" 4 ./new.right
     if [ -x "$peers/mpich/bin/mpicc_abi" ] && build standard "$peers/mpich/bin/mpicc_abi"; then
         LIBRARIES=$peers/mpich/lib right "the standard interface" 4 ./standard.right

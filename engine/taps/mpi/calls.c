@@ -17,11 +17,14 @@
 
 #include <dirent.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static struct record_writer *_Atomic calls_writer; /* NULL: nothing is recorded */
+
+static _Atomic bool calls_finalized;
 
 static _Thread_local struct tap_call *calls_inside __attribute__((tls_model("initial-exec")));
 
@@ -113,6 +116,7 @@ static void calls_start(int provided)
     memcpy(head->library_name, tap_library.name, sizeof head->library_name);
     atomic_store(&head->unobserved, RECORD_UNOBSERVED_NONE);
     tap_comm_start(w);
+    tap_check_start();
     atomic_store(&calls_writer, w);
 }
 
@@ -193,6 +197,113 @@ static void calls_collective_end(struct tap_call *c, int rc)
     record_outside(c->thread);
 }
 
+/* ---- objects ---- */
+
+/* Before the call, and also for one inside another call. */
+static void calls_free_object(const struct tap_call *c)
+{
+    const uint8_t object = c->function->at.object, comm = c->function->at.newcomm;
+    const uint8_t at = object ? object : comm;
+    const word handle = at && tap_argument(c, at) ? tap_handle_at(tap_argument(c, at), 0) : 0;
+    switch ((enum tap_shape)c->function->shape) {
+    case TAP_FREE_COMM:
+        tap_object_remove(TAP_COMM, handle);
+        return;
+    case TAP_FREE_TYPE:
+        tap_type_forget();
+        tap_object_remove(TAP_TYPE, handle);
+        return;
+    case TAP_FREE_OP:
+        tap_object_remove(TAP_OP, handle);
+        return;
+    case TAP_FREE_GROUP:
+        tap_object_remove(TAP_GROUP, handle);
+        return;
+    case TAP_FREE_WIN:
+        tap_object_remove(TAP_WIN, handle);
+        return;
+    default:
+        return;
+    }
+}
+
+static void calls_add_object(const struct tap_call *c, enum tap_object kind, uint8_t at)
+{
+    const char *name = tap_name(c->function);
+    /* Processes that were spawned are there until they end. */
+    const bool kept = c->function->shape == TAP_MAKE_COMM && strncmp(name, "MPI_Inter", 9) != 0;
+    const word handle = tap_handle_at(tap_argument(c, at), 0);
+    tap_object_add(kind, handle, name, c->at.site, kept);
+    if (kind == TAP_TYPE && c->function->at.type == 1 && at == 2 && /* MPI_Type_dup */
+        tap_object_state(TAP_TYPE, tap_handle(tap_argument(c, 1))) != TAP_OBJECT_MADE)
+        tap_object_commit(handle);
+}
+
+/* The call has succeeded. */
+static void calls_note_object(const struct tap_call *c)
+{
+    const struct tap_arguments *at = &c->function->at;
+    switch ((enum tap_shape)c->function->shape) {
+    case TAP_FORM:
+    case TAP_FORM_GROUP:
+        if (!at->request)
+            calls_add_object(c, TAP_COMM, at->newcomm);
+        return;
+    case TAP_MAKE_COMM:
+        calls_add_object(c, TAP_COMM, at->object);
+        return;
+    case TAP_MAKE_TYPE:
+        calls_add_object(c, TAP_TYPE, at->object);
+        tap_type_forget();
+        return;
+    case TAP_COMMIT_TYPE:
+        tap_object_commit(tap_handle_at(tap_argument(c, at->object), 0));
+        tap_type_forget();
+        return;
+    case TAP_MAKE_OP:
+        calls_add_object(c, TAP_OP, at->object);
+        return;
+    case TAP_MAKE_GROUP:
+        calls_add_object(c, TAP_GROUP, at->object);
+        return;
+    case TAP_MAKE_WIN:
+        calls_add_object(c, TAP_WIN, at->object);
+        return;
+    case TAP_FINALIZE: /* delete functions of attributes have run */
+        tap_requests_report(c->writer->head);
+        tap_objects_report(c->writer->head);
+        atomic_store(&calls_finalized, true);
+        return;
+    default:
+        return;
+    }
+}
+
+/* ---- mistakes ---- */
+
+/* The library may not return from the call. */
+static void calls_mistake_begin(struct tap_call *c)
+{
+    const struct record_group *group = c->comm ? c->comm->collectives.group : NULL;
+    struct record_failure f = {
+        .status = COLLRUN_ERR_INVALID, .at = record_queue_now(c->writer->head), .site = c->at.site};
+    snprintf(f.text, sizeof f.text, "%s%s%s: %s", tap_name(c->function), group ? " in " : "",
+             group ? group->name : "", c->mistake);
+    record_queue_note_failure(c->writer->head, &f);
+}
+
+/* What a library returns is for the program to handle. */
+static void calls_mistake_end(struct tap_call *c, int rc)
+{
+    char text[sizeof c->mistake + 64];
+    if (rc != 0)
+        return;
+    record_queue_note_failure(c->writer->head, &(struct record_failure){0});
+    snprintf(text, sizeof text, "%s: %s", tap_name(c->function), c->mistake);
+    if (c->certain)
+        record_queue_note_mistake(c->writer->head, RECORD_MISTAKE_CALL, c->at.site, text);
+}
+
 /* ---- any call ---- */
 
 /* The writer, if this call is to be recorded. */
@@ -203,7 +314,9 @@ static struct record_writer *calls_enter(struct tap_call *c)
         atomic_load_explicit(&w->head->tap, memory_order_relaxed) != RECORD_TAP_MPI)
         return NULL;
     if (calls_inside && (uintptr_t)c < (uintptr_t)calls_inside) {
-        atomic_fetch_or(&w->head->lost, RECORD_LOST_THREADS);
+        if (c->function->number)
+            atomic_fetch_or(&w->head->lost, RECORD_LOST_THREADS);
+        calls_free_object(c);
         return NULL;
     }
     return w;
@@ -233,15 +346,13 @@ static bool calls_begin(struct tap_call *c)
     case TAP_FREE_COMM: /* before MPI gives the handle to a new one */
         tap_comm_remove(tap_handle_at(tap_argument(c, c->function->at.newcomm), 0));
         return false;
-    case TAP_FREE_TYPE:
-        tap_type_forget();
-        return false;
     case TAP_FORM_GROUP:
     case TAP_NAME_COMM:
     case TAP_INIT:
         return c->comm != NULL;
+    default:
+        return false;
     }
-    return false;
 }
 
 bool tap_call_begin(struct tap_call *c, const struct tap_function *f, word *args, void *site)
@@ -258,17 +369,24 @@ bool tap_call_begin(struct tap_call *c, const struct tap_function *f, word *args
     c->comm = f->shape == TAP_FINALIZE ? tap_comm_find(tap_library.comm_world)
               : f->at.comm             ? tap_comm_find(args[f->at.comm - 1])
                                        : NULL;
-    if (!calls_begin(c))
-        return false;
-    calls_inside = c;
+    if (atomic_load_explicit(&calls_finalized, memory_order_relaxed))
+        tap_check_finalized(c);
+    else
+        tap_check(c);
+    if (c->mistaken)
+        calls_mistake_begin(c);
+    c->recorded = !c->wild && calls_begin(c);
+    if (c->recorded)
+        calls_inside = c;
+    if (!c->wild)
+        calls_free_object(c);
     return true;
 }
 
-void tap_call_end(struct tap_call *c, int rc)
+static void calls_end(struct tap_call *c, int rc)
 {
     switch ((enum tap_shape)c->function->shape) {
     case TAP_INIT:
-        calls_init_end(c, rc);
         return;
     case TAP_FINALIZE:
     case TAP_COLLECTIVE:
@@ -298,6 +416,20 @@ void tap_call_end(struct tap_call *c, int rc)
         tap_message_end(c, rc);
     }
     calls_inside = NULL;
+}
+
+void tap_call_end(struct tap_call *c, int rc)
+{
+    if (c->function->shape == TAP_INIT) {
+        calls_init_end(c, rc);
+        return;
+    }
+    if (c->recorded)
+        calls_end(c, rc);
+    if (c->mistaken)
+        calls_mistake_end(c, rc);
+    if (rc == 0)
+        calls_note_object(c);
 }
 
 /* Threads that are in calls end them as they began. */

@@ -11,6 +11,8 @@
  */
 #include "taps/mpi/tap.h"
 
+#include "base/mpi_names.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,6 +200,7 @@ void tap_request_keep(struct tap_call *c, word handle)
 {
     struct tap_request old;
     c->request.handle = handle;
+    c->request.site = c->at.site;
     tap_comm_use(c->request.comm);
     tap_request_add(&c->request, &old);
     if (!old.function)
@@ -406,8 +409,11 @@ static void wait_complete(struct tap_call *c, uint32_t i, uint32_t at)
         message_complete(c, r, status, state);
     for (int k = 0; k < r->nparts; k++)
         record_close(c->writer, r->posted[k]);
-    if (r->made)
+    if (r->made) {
         tap_comm_add(r->comm, r->made, tap_handle_at(r->newcomm, 0));
+        tap_object_add(TAP_COMM, tap_handle_at(r->newcomm, 0), mpi_function_name(r->function),
+                       r->site, false);
+    }
     r->active = r->canceled = false;
     if (r->persistent) {
         tap_request_set(r);
@@ -455,6 +461,8 @@ static bool wait_is_any_open(const struct tap_call *c)
 void tap_wait_end(struct tap_call *c, int rc)
 {
     const bool result = rc == 0 && wait_has_result(c) && wait_is_any_open(c);
+    if (rc != 0)
+        tap_requests_doubt();
     if (c->thread || (result && message_enter_late(c))) {
         record_leave(c->thread);
         if (result)

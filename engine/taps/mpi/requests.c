@@ -6,13 +6,18 @@
  */
 #include "taps/mpi/tap.h"
 
+#include "base/mpi_names.h"
+#include "base/record_queue.h"
+
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static struct {
     struct tap_request *items;
     uint32_t size, used; /* size: a power of 2; 0: none yet */
     uint64_t uses;
+    bool doubted; /* which ones are complete is not known */
     _Atomic uint32_t lock;
 } requests;
 
@@ -117,4 +122,28 @@ bool tap_request_remove(const struct tap_request *request)
     }
     request_unlock();
     return removed;
+}
+
+void tap_requests_doubt(void)
+{
+    request_lock();
+    requests.doubted = true;
+    request_unlock();
+}
+
+void tap_requests_report(struct record_head *head)
+{
+    request_lock();
+    for (uint32_t i = 0; i < requests.size && !requests.doubted; i++) {
+        const struct tap_request *r = &requests.items[i];
+        const bool inactive = r->persistent && !r->active;
+        char text[128];
+        if (!r->function)
+            continue;
+        snprintf(text, sizeof text, "%s: the request was not %s before MPI_Finalize",
+                 mpi_function_name(r->function),
+                 inactive ? "freed (MPI_Request_free)" : "completed (MPI_Wait, MPI_Test)");
+        record_queue_note_mistake(head, RECORD_MISTAKE_LEAK, r->site, text);
+    }
+    request_unlock();
 }

@@ -9,6 +9,8 @@
  *     wrappers.c   the functions, made from the table
  *     calls.c      what is recorded before and after each
  *     comms.c, types.c, requests.c     what the handles of MPI stand for
+ *     objects.c    which objects the program has made and not freed
+ *     checks.c     arguments that the standard forbids
  *     library.c    which MPI it is: its functions, handles and constants
  *
  * - One build serves every MPI: all arguments of MPI's functions are integers and pointers, which
@@ -36,6 +38,8 @@ struct tap_library {
     uint32_t handle_size; /* bytes of a handle in memory */
     int any_source, any_tag, proc_null;
     word in_place, status_ignore, comm_null, comm_world, comm_self, request_null;
+    word type_null, op_null, group_null, group_empty, win_null;
+    int tag_ub, err_other; /* the attribute MPI_TAG_UB; the class MPI_ERR_OTHER */
     size_t status_size, status_source, status_tag; /* MPI_Status: its size, offsets of members */
     int combiner_named;                            /* the others follow in one order */
     uint64_t sync_bytes; /* a standard send of more waits for its receiver; UINT64_MAX: not known */
@@ -95,7 +99,16 @@ enum tap_shape {
     TAP_FREE_REQUEST,
     TAP_FREE_COMM,
     TAP_NAME_COMM,
+    TAP_MAKE_COMM,
+    TAP_MAKE_TYPE,
+    TAP_MAKE_OP,
+    TAP_MAKE_GROUP,
+    TAP_MAKE_WIN,
+    TAP_COMMIT_TYPE,
     TAP_FREE_TYPE,
+    TAP_FREE_OP,
+    TAP_FREE_GROUP,
+    TAP_FREE_WIN,
     TAP_INIT,
     TAP_FINALIZE
 };
@@ -107,13 +120,14 @@ struct tap_arguments {
     uint8_t source, recvtag; /* of the receive of sendrecv */
     uint8_t request;         /* a nonblocking form */
     uint8_t n, requests, status, flag, index, outcount, message;
-    bool types;          /* sendtype and recvtype are arrays: alltoallw */
-    bool sync, buffered; /* waits for its receiver; does not wait */
+    uint8_t length, object; /* of what makes a type; of MPI_OBJECTS */
+    bool types;             /* sendtype and recvtype are arrays: alltoallw */
+    bool sync, buffered;    /* waits for its receiver; does not wait */
 };
 
 struct tap_function {
     const char *name; /* of the function that is called: "PMPI_Bcast" */
-    uint8_t number;   /* enum mpi_function */
+    uint8_t number;   /* enum mpi_function; 0: it is not recorded */
     uint8_t kind, shape, nargs;
     bool large; /* counts are 64-bit: MPI_Bcast_c */
     struct tap_arguments at;
@@ -127,14 +141,35 @@ struct tap_type {
     uint64_t bytes; /* of data */
     uint64_t hash;  /* of the sequence */
     uint8_t number; /* as in base/mpi_names.h; MPI_TYPE_MIXED: they differ; 0: not known */
+    uint8_t state;  /* enum tap_object_state; of one that was freed, nothing else is known */
 };
 
 /* `handle`: an argument. */
 struct tap_type tap_type_get(word handle);
 /* `count` such elements, one behind the other. */
 uint64_t tap_type_repeat(const struct tap_type *type, uint64_t count);
-/* A type was freed: its handle may come to mean another one. */
+/* A type was made, committed or freed: its handle may come to mean another one. */
 void tap_type_forget(void);
+
+/* ---- objects.c ---- */
+
+enum tap_object { TAP_COMM, TAP_TYPE, TAP_OP, TAP_GROUP, TAP_WIN };
+enum tap_object_state {
+    TAP_OBJECT_UNKNOWN, /* predefined, or the tap has not seen how it was made */
+    TAP_OBJECT_MADE,
+    TAP_OBJECT_COMMITTED, /* a type */
+    TAP_OBJECT_FREED      /* and its handle has not been given to another one */
+};
+
+/* The library has returned the handle. `function`: "MPI_Comm_dup"; `kept`: it is no leak. */
+void tap_object_add(enum tap_object kind, word handle, const char *function, uint64_t site,
+                    bool kept);
+void tap_object_commit(word type);
+/* Before the library frees it. */
+void tap_object_remove(enum tap_object kind, word handle);
+enum tap_object_state tap_object_state(enum tap_object kind, word handle);
+/* After MPI_Finalize: what is left becomes leaks in the record. */
+void tap_objects_report(struct record_head *head);
 
 /* ---- comms.c ---- */
 
@@ -179,6 +214,7 @@ struct tap_request {
     uint64_t number;     /* of the collective, or of the last message */
     uint64_t made;       /* of the communicator that is made; 0: none */
     word newcomm;        /* where MPI stores its handle */
+    uint64_t site;       /* of the call that made it */
     struct record_part parts[2];
 };
 
@@ -189,14 +225,24 @@ bool tap_request_get(word handle, struct tap_request *out);
 void tap_request_set(const struct tap_request *request); /* one that is there */
 /* True: it was there, and its use of the communicator is the caller's to release. */
 bool tap_request_remove(const struct tap_request *request);
+/* A call that completes requests has failed: which of them it has completed is not known. */
+void tap_requests_doubt(void);
+/* As tap_objects_report. */
+void tap_requests_report(struct record_head *head);
 
 /* ---- a call that is being recorded, in the frame of the function ---- */
 
 enum { TAP_FEW = 16, TAP_STATUS = 40 }; /* requests of one call that need no memory */
 
+enum { TAP_MISTAKE_TEXT = 200 };
+
 struct tap_call {
     const struct tap_function *function;
     word *args; /* may be changed: the library is called with them */
+    bool recorded;
+    bool mistaken; /* an argument is wrong: `mistake` says why */
+    bool certain;  /* whatever the library does; else it is right if that accepts the call */
+    bool wild;     /* a pointer is NULL, so the tap does not look at the arguments */
     struct record_writer *writer;
     struct record_thread *thread; /* NULL: nothing is written before the library has returned */
     struct tap_comm *comm;
@@ -208,7 +254,14 @@ struct tap_call {
     bool own_statuses;       /* from the heap */
     struct tap_request few[TAP_FEW];
     unsigned char status[TAP_FEW * TAP_STATUS];
+    char mistake[TAP_MISTAKE_TEXT];
 };
+
+/* "MPI_Bcast" */
+static inline const char *tap_name(const struct tap_function *f)
+{
+    return f->name + 1;
+}
 
 static inline word tap_argument(const struct tap_call *c, uint8_t at)
 {
@@ -224,6 +277,14 @@ static inline uint64_t tap_count(const struct tap_call *c, uint8_t at)
     const int64_t count = c->function->large ? (int64_t)c->args[at - 1] : tap_int(c, at);
     return count > 0 ? (uint64_t)count : 0;
 }
+
+/* ---- checks.c ---- */
+
+/* Sets the members about a mistake. c->comm is set. */
+void tap_check(struct tap_call *c);
+void tap_check_finalized(struct tap_call *c);
+/* After MPI_Init. */
+void tap_check_start(void);
 
 /* ---- collectives.c ---- */
 
@@ -254,7 +315,7 @@ void tap_signals_end(struct record_head *head);
 /* Nothing is recorded any more. */
 void tap_calls_stop(void);
 
-/* False: the call passes through, and tap_call_end is not called. */
+/* False: tap_call_end need not be called. */
 bool tap_call_begin(struct tap_call *c, const struct tap_function *f, word *args, void *site);
 void tap_call_end(struct tap_call *c, int rc);
 

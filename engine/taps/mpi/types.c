@@ -290,7 +290,11 @@ struct tap_type tap_type_get(word argument)
     const uint32_t age = atomic_load_explicit(&type_age, memory_order_relaxed);
     const uint32_t at = (uint32_t)(handle * UINT64_C(0x9e3779b97f4a7c15) >> 60) % TYPE_CACHE;
     if (cache[at].handle != handle || cache[at].age != age) {
-        type_flatten(handle, 0, &cache[at].type);
+        const enum tap_object_state state = tap_object_state(TAP_TYPE, handle);
+        cache[at].type = (struct tap_type){0};
+        if (state != TAP_OBJECT_FREED)
+            type_flatten(handle, 0, &cache[at].type);
+        cache[at].type.state = (uint8_t)state;
         cache[at].handle = handle;
         cache[at].age = age;
     }

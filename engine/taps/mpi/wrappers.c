@@ -25,11 +25,19 @@
     TAP_ROW(fn, of, n, sh, __VA_ARGS__)                                                            \
     {.name = "PMPI_" #fn "_c", .number = MPI_FN_##fn, .kind = of, .shape = TAP_##sh, .nargs = n,   \
      .large = true, .at = {__VA_ARGS__}},
+#define TAP_OBJECT_ROW(fn, of, n, sh, ...)                                                         \
+    {.name = "PMPI_" #fn, .kind = of, .shape = TAP_##sh, .nargs = n, .at = {__VA_ARGS__}},
+#define TAP_OBJECT_ROWS(fn, of, n, sh, ...)                                                        \
+    TAP_OBJECT_ROW(fn, of, n, sh, __VA_ARGS__)                                                     \
+    {.name = "PMPI_" #fn "_c", .kind = of, .shape = TAP_##sh, .nargs = n, .large = true,           \
+     .at = {__VA_ARGS__}},
 #define TAP_NUMBER(fn, ...) FN_##fn,
 #define TAP_NUMBERS(fn, ...) FN_##fn, FN_##fn##_c,
+#define TAP_ALL(ONE, BOTH) MPI_FUNCTIONS(ONE, BOTH) MPI_OBJECTS(ONE, BOTH)
 
-enum { MPI_FUNCTIONS(TAP_NUMBER, TAP_NUMBERS) FN_COUNT };
-static const struct tap_function functions[FN_COUNT] = {MPI_FUNCTIONS(TAP_ROW, TAP_ROWS)};
+enum { TAP_ALL(TAP_NUMBER, TAP_NUMBERS) FN_COUNT };
+static const struct tap_function functions[FN_COUNT] = {
+    MPI_FUNCTIONS(TAP_ROW, TAP_ROWS) MPI_OBJECTS(TAP_OBJECT_ROW, TAP_OBJECT_ROWS)};
 
 /* ---- the functions ---- */
 
@@ -118,14 +126,14 @@ static inline uintptr_t tap_real(uint32_t i)
 }
 
 /* The parameters are those of MPI. NOLINTBEGIN(readability-function-size) */
-MPI_FUNCTIONS(TAP_ONE, TAP_BOTH)
+TAP_ALL(TAP_ONE, TAP_BOTH)
 /* NOLINTEND(readability-function-size) */
 
 /* ---- other tools ---- */
 
 #define TAP_OWN(fn, ...) (uintptr_t)MPI_##fn,
 #define TAP_OWNS(fn, ...) (uintptr_t)MPI_##fn, (uintptr_t)MPI_##fn##_c,
-static const uintptr_t own[FN_COUNT] = {MPI_FUNCTIONS(TAP_OWN, TAP_OWNS)};
+static const uintptr_t own[FN_COUNT] = {TAP_ALL(TAP_OWN, TAP_OWNS)};
 /* clang-format on */
 
 static const void *tap_object_of(void *address)
