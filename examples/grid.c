@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Grid: a toy training run on `stages` x `width` ranks, in which every rank is a member of three
- * groups:
+ * Grid: a toy training run on a mesh with the axes pp and dp, in which every rank is a member of
+ * three groups:
  *
- *            pp0     pp1     pp2    ...
- *     dp0    rank 0  rank 1  rank 2
- *     dp1    rank 3  rank 4  rank 5
+ *            dp=0    dp=1    dp=2   ...
+ *     pp=0   rank 0  rank 1  rank 2
+ *     pp=1   rank 3  rank 4  rank 5
  *     ...
  *
- * - ppC is the pipeline of column C: it moves activations and gradients by send and receive.
- * - dpS are the ranks that hold a copy of stage S: they sum their gradients by allreduce.
+ * - pp: the pipeline of a column moves activations and gradients by send and receive.
+ * - dp: the ranks with a copy of one stage sum their gradients by allreduce.
  * - world: all ranks sum the loss of each step.
  *
  * A step sends `micro` microbatches forward, then back; the gradient of each is summed over dp and
@@ -27,12 +27,6 @@
 #include <time.h>
 
 static const struct collrun_param params[] = {
-    {.name = "stages",
-     .type = COLLRUN_PARAM_INT,
-     .def = "2",
-     .min = "2",
-     .max = "64",
-     .help = "stages of each pipeline: ranks in a pp group"},
     {.name = "steps",
      .type = COLLRUN_PARAM_INT,
      .def = "10",
@@ -321,36 +315,25 @@ static int allocate(struct grid *grid)
     return 0;
 }
 
-/* Looks a group up and checks its size and this rank's place in it. */
-static int find_group(struct grid *grid, const char *prefix, int index, int rank, int size,
-                      struct collrun_group **out)
-{
-    char name[32];
-    snprintf(name, sizeof name, "%s%d", prefix, index);
-    int rc = collrun_group_get(grid->ctx, name, out);
-    if (rc)
-        return rc;
-    if (collrun_rank(*out) != rank || collrun_size(*out) != size)
-        return collrun_fail(grid->ctx, "group %s: this rank is %d of %d, expected %d of %d", name,
-                            collrun_rank(*out), collrun_size(*out), rank, size);
-    return 0;
-}
-
+/* The place of this rank in the mesh is its rank in the two groups. */
 static int lay_out(struct grid *grid)
 {
-    int rank = collrun_world_rank(grid->ctx), size = collrun_world_size(grid->ctx);
-    if (size % grid->stages != 0)
-        return collrun_fail(grid->ctx, "%d ranks cannot be divided into pipelines of %d stages",
-                            size, grid->stages);
-    grid->width = size / grid->stages;
-    grid->stage = rank / grid->width;
-    grid->column = rank % grid->width;
-    int rc = find_group(grid, "pp", grid->column, grid->stage, grid->stages, &grid->pipe);
+    int rc = collrun_group_get(grid->ctx, "pp", &grid->pipe);
     if (!rc)
-        rc = find_group(grid, "dp", grid->stage, grid->column, grid->width, &grid->data);
+        rc = collrun_group_get(grid->ctx, "dp", &grid->data);
     if (!rc)
         rc = collrun_group_get(grid->ctx, "world", &grid->world);
-    return rc;
+    if (rc)
+        return rc;
+    grid->stages = collrun_size(grid->pipe);
+    grid->width = collrun_size(grid->data);
+    grid->stage = collrun_rank(grid->pipe);
+    grid->column = collrun_rank(grid->data);
+    if (grid->stages < 2)
+        return collrun_fail(grid->ctx, "a pipeline needs at least two stages");
+    if (collrun_world_rank(grid->ctx) != grid->stage * grid->width + grid->column)
+        return collrun_fail(grid->ctx, "the mesh is not {pp: ..., dp: ...} of all ranks");
+    return 0;
 }
 
 static int init(struct collrun_ctx *ctx, void **state)
@@ -361,7 +344,6 @@ static int init(struct collrun_ctx *ctx, void **state)
     pthread_mutex_init(&grid->lock, NULL);
     pthread_cond_init(&grid->changed, NULL);
     grid->ctx = ctx;
-    grid->stages = (int)collrun_param_int(ctx, "stages");
     grid->steps = (int)collrun_param_int(ctx, "steps");
     grid->micro = (int)collrun_param_int(ctx, "micro");
     grid->threads = collrun_param_bool(ctx, "threads");

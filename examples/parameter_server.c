@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sharded parameter server: a program as a rank (configs/parameter_server.yaml). The first
- * `servers` ranks each own a part of the parameters (a shard); the others are workers, which train
+ * A sharded parameter server: a program as a rank (configs/parameter_server.yaml). Ranks of the
+ * role `server` each own a part of the parameters (a shard); the others are workers, which train
  * on their share of the images without waiting for each other. mlp.h has network and images.
  *
  *   cc parameter_server.c $(pkg-config --cflags --libs collrun) -lm -o parameter_server
@@ -153,12 +153,21 @@ static int evaluate(struct model *m, double *accuracy)
     return rc;
 }
 
+/* The servers come first: they are this rank's role, or all ranks but that. */
+static int count_servers(int ranks)
+{
+    const char *role = getenv("ROLE_NAME"), *size = getenv("ROLE_WORLD_SIZE");
+    int mine = size ? atoi(size) : 0;
+    return role && strcmp(role, "server") == 0 ? mine : ranks - mine;
+}
+
 static int train(struct collrun_ctx *ctx, struct model *m)
 {
     double accuracy = 0;
     int rc = collrun_group_get(ctx, "world", &m->world);
     if (rc != COLLRUN_OK)
         return rc;
+    m->servers = count_servers(collrun_size(m->world));
     if (m->servers < 1 || m->servers >= collrun_size(m->world))
         return collrun_fail(ctx, "%d servers of %d ranks leave no worker, or no server", m->servers,
                             collrun_size(m->world));
@@ -175,11 +184,10 @@ static int train(struct collrun_ctx *ctx, struct model *m)
     return COLLRUN_OK;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     static struct model m;
     struct collrun_ctx *ctx;
-    m.servers = argc > 1 ? atoi(argv[1]) : 2;
     mlp_init(m.params);
     int rc = collrun_init(&ctx);
     if (rc == COLLRUN_OK)

@@ -3,9 +3,9 @@
  * Data and pipeline parallelism: a stage of the pipeline is one layer of the network, and every
  * stage has a copy in each column. mlp.h has the network and the data.
  *
- *             stage0        stage1
- *     pipe0   rank 0  --->  rank 1      pipe0, pipe1: send and receive activations, and gradients
- * back pipe1   rank 2  --->  rank 3      stage0, stage1: allreduce of the gradients of one layer
+ *            pp=0          pp=1
+ *     dp=0   rank 0  --->  rank 1      pp: send and receive activations, and gradients back
+ *     dp=1   rank 2  --->  rank 3      dp: allreduce of the gradients of one layer
  *
  * - A column has every second image, in micro-batches. All run forward, then all run backward. A
  *   rank starts the send of a micro-batch and computes the next one meanwhile.
@@ -215,12 +215,11 @@ static int train(struct pipeline *p)
 
 static int run(struct collrun_ctx *ctx, void *unused)
 {
-    static const char *const columns[] = {"pipe0", "pipe1"}, *const stages[] = {"stage0", "stage1"};
     struct pipeline p = {.ctx = ctx, .micro = (int)collrun_param_int(ctx, "micro")};
     (void)unused;
-    int rc = collrun_group_get(ctx, columns[!collrun_group_exists(ctx, "pipe0")], &p.pipe);
+    int rc = collrun_group_get(ctx, "pp", &p.pipe);
     if (rc == COLLRUN_OK)
-        rc = collrun_group_get(ctx, stages[collrun_rank(p.pipe)], &p.stage);
+        rc = collrun_group_get(ctx, "dp", &p.stage);
     if (rc != COLLRUN_OK)
         return rc;
     size_t all = (size_t)collrun_param_int(ctx, "images"), n = (size_t)collrun_size(p.stage);

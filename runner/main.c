@@ -225,7 +225,8 @@ static int make_plan(struct session *s)
         return 0;
     struct desc_terminal terminal;
     bool any = terminal_describe(&terminal);
-    int rc = wrap_plan(s->opts.wrap_ranks, s->opts.wrap, &s->arena, &s->desc, &d);
+    int rc =
+        wrap_plan(s->opts.wrap_ranks, &s->job.rank_names, s->opts.wrap, &s->arena, &s->desc, &d);
     if (rc == 0)
         rc = wrap_use_terminal(&s->desc, &s->job, any ? &terminal : NULL, &d);
     return rc < 0 ? fail(s, &d, EXIT_JOB) : 0;

@@ -340,6 +340,47 @@ static void desc_read_strs(struct decoder *in, struct desc_strs *strs)
         strs->items[i] = read_str(&in->r, in->arena);
 }
 
+static void desc_put_names_of_ranks(struct buf *out, const struct desc *desc)
+{
+    buf_put_u32(out, desc->nroles);
+    for (uint32_t i = 0; i < desc->nroles; i++) {
+        buf_put_str(out, desc->roles[i].name);
+        buf_put_u32(out, desc->roles[i].first);
+        buf_put_u32(out, desc->roles[i].n);
+    }
+    buf_put_u32(out, desc->mesh.naxes);
+    for (uint32_t i = 0; i < desc->mesh.naxes; i++) {
+        buf_put_str(out, desc->mesh.axes[i].name);
+        buf_put_u32(out, desc->mesh.axes[i].size);
+    }
+    desc_put_ranks(out, &desc->mesh.ranks);
+}
+
+static void desc_read_names_of_ranks(struct decoder *in)
+{
+    struct desc *desc = in->desc;
+    uint64_t product = 1;
+    desc->roles = desc_read_array(in, 12, sizeof *desc->roles, &desc->nroles);
+    for (uint32_t i = 0; i < desc->nroles && !in->r.bad; i++) {
+        struct desc_role *role = &desc->roles[i];
+        role->name = read_str(&in->r, in->arena);
+        role->first = read_u32(&in->r);
+        role->n = read_u32(&in->r);
+        in->r.bad = in->r.bad || (uint64_t)role->first + role->n > desc->nranks;
+    }
+    struct desc_mesh *mesh = &desc->mesh;
+    mesh->axes = desc_read_array(in, 8, sizeof *mesh->axes, &mesh->naxes);
+    for (uint32_t i = 0; i < mesh->naxes && !in->r.bad; i++) {
+        mesh->axes[i].name = read_str(&in->r, in->arena);
+        mesh->axes[i].size = read_u32(&in->r);
+        product *= mesh->axes[i].size;
+        in->r.bad = in->r.bad || !product || product > desc->nranks;
+    }
+    desc_read_ranks(in, &mesh->ranks);
+    if (mesh->ranks.n != (mesh->naxes ? product : 0))
+        in->r.bad = true;
+}
+
 static void desc_put_terminal(struct buf *out, const struct desc_terminal *t)
 {
     buf_put_u8(out, t->used);
@@ -437,6 +478,7 @@ void desc_encode(const struct desc *desc, struct buf *out)
     buf_put_u32(out, desc->nranks);
     for (uint32_t i = 0; i < desc->nranks; i++)
         desc_put_rank(out, &desc->ranks[i]);
+    desc_put_names_of_ranks(out, desc);
     buf_put_u32(out, desc->ngroups);
     for (uint32_t i = 0; i < desc->ngroups; i++)
         desc_put_group(out, &desc->groups[i]);
@@ -485,6 +527,7 @@ static void desc_read_placement(struct decoder *in)
 static void desc_read_parts(struct decoder *in)
 {
     struct desc *desc = in->desc;
+    desc_read_names_of_ranks(in);
     desc->groups = desc_read_array(in, 53, sizeof *desc->groups, &desc->ngroups);
     for (uint32_t i = 0; i < desc->ngroups && !in->r.bad; i++)
         desc_read_group(in, &desc->groups[i]);

@@ -174,6 +174,22 @@ struct desc_terminal {
     const char *type;       /* TERM; "" = not set */
 };
 
+struct desc_role { /* consecutive ranks */
+    const char *name;
+    uint32_t first, n;
+};
+
+struct desc_axis {
+    const char *name;
+    uint32_t size;
+};
+/* Ranks as a grid: the last axis varies fastest. */
+struct desc_mesh {
+    struct desc_axis *axes;
+    uint32_t naxes;          /* 0 = there is none, and no ranks */
+    struct desc_ranks ranks; /* as many as the product of the axes */
+};
+
 struct desc {
     const char *run_id, *run_dir; /* run_dir "" without logging.dir */
     const char *job_name, *job_file;
@@ -185,6 +201,9 @@ struct desc {
     uint32_t nhosts;
     struct desc_rank *ranks; /* index = world rank; n = processes.count */
     uint32_t nranks;
+    struct desc_role *roles;
+    uint32_t nroles;
+    struct desc_mesh mesh;
     struct desc_backend *backends;
     uint32_t nbackends;
     struct desc_kind *kinds;
@@ -217,8 +236,14 @@ static inline bool desc_has_terminal(const struct desc *desc, uint32_t rank)
     return desc->terminal.used && desc->terminal.rank == rank;
 }
 
+/* The role of a rank; NULL: it has none. */
+const struct desc_role *desc_find_role(const struct desc *desc, uint32_t rank);
+
 /* The group of the job with this name. NULL: it has none; a workload can have made it. */
 const struct desc_group *desc_find_group(const struct desc *desc, const char *name);
+/* The same, or else the part of that group that has the rank: "tp/dp=1" for "tp". */
+const struct desc_group *desc_find_own_group(const struct desc *desc, const char *name,
+                                             uint32_t rank);
 
 /* The index of the command that a rank runs; nworkloads: it runs plugins. */
 uint32_t desc_find_command(const struct desc *desc, uint32_t rank);

@@ -78,6 +78,28 @@ const struct desc_group *desc_find_group(const struct desc *desc, const char *na
     return NULL;
 }
 
+const struct desc_group *desc_find_own_group(const struct desc *desc, const char *name,
+                                             uint32_t rank)
+{
+    const struct desc_group *group = desc_find_group(desc, name);
+    const size_t len = strlen(name);
+    for (uint32_t i = 0; !group && i < desc->ngroups; i++) {
+        const struct desc_group *part = &desc->groups[i];
+        if (strncmp(part->name, name, len) == 0 && part->name[len] == '/' &&
+            desc_ranks_find(&part->ranks, rank) >= 0)
+            group = part;
+    }
+    return group;
+}
+
+const struct desc_role *desc_find_role(const struct desc *desc, uint32_t rank)
+{
+    for (uint32_t i = 0; i < desc->nroles; i++)
+        if (rank >= desc->roles[i].first && rank - desc->roles[i].first < desc->roles[i].n)
+            return &desc->roles[i];
+    return NULL;
+}
+
 const struct desc_kv *desc_find_param(const struct desc_workload *w, uint32_t rank,
                                       const char *name)
 {

@@ -285,42 +285,109 @@ static void parse_skip_blanks(const char **p)
     *p += strspn(*p, " ");
 }
 
-static int parse_read_rank(const char **p, const char *text, uint32_t *out, struct diag *d)
+#define PARSE_BAD_RANKS "is not a rank set such as 0-3,8-15:2 or all"
+
+/* One pass over a rank set. */
+struct rank_scan {
+    const char *text, *p;
+    const struct parse_rank_names *names;
+    const struct parse_role *role; /* inside its brackets; NULL: outside of any */
+    struct parse_range *ranges;
+    uint32_t n;
+};
+
+static bool parse_is_role_char(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+bool parse_is_role_name(const char *s)
+{
+    static const char *const words[] = {"all", "last", "rest"};
+    size_t len = 0;
+    while (parse_is_role_char(s[len]))
+        len++;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(s, words[i]) == 0)
+            return false;
+    return len && !s[len] && !isdigit((unsigned char)*s);
+}
+
+/* The number of ranks that the numbers at this place count. */
+static uint32_t parse_ranks_here(const struct rank_scan *scan)
+{
+    return scan->role ? scan->role->n : scan->names ? scan->names->nranks : 0;
+}
+
+/* The length of `word` at the cursor; 0: something else, or a longer word, is there. */
+static size_t parse_find_word(const struct rank_scan *scan, const char *word)
+{
+    const size_t len = strlen(word);
+    return strncmp(scan->p, word, len) == 0 && !parse_is_role_char(scan->p[len]) ? len : 0;
+}
+
+static int parse_read_rank(struct rank_scan *scan, uint32_t *out, struct diag *d)
 {
     uint64_t v;
     bool overflow = false;
-    if (!parse_read_digits(p, 10, &v, &overflow))
-        return parse_bad(d, text, "is not a rank set such as 0-3,8-15:2 or all");
+    const size_t last = parse_find_word(scan, "last");
+    if (last && parse_ranks_here(scan)) {
+        scan->p += last;
+        *out = parse_ranks_here(scan) - 1;
+        return 0;
+    }
+    if (!parse_read_digits(&scan->p, 10, &v, &overflow))
+        return parse_bad(d, scan->text, PARSE_BAD_RANKS);
     if (overflow || v > INT32_MAX)
-        return parse_bad(d, text, "holds a number that is too large for a rank");
+        return parse_bad(d, scan->text, "holds a number that is too large for a rank");
     *out = (uint32_t)v;
     return 0;
 }
 
-static int parse_read_range(const char **p, const char *text, struct parse_range *range,
-                            struct diag *d)
+/* Numbers of a role become ranks of the job. */
+static int parse_place_range(const struct rank_scan *scan, struct parse_range *range,
+                             struct diag *d)
 {
-    const char *start = *p;
-    int code = parse_read_rank(p, text, &range->first, d);
+    const struct parse_role *role = scan->role;
+    if (!role)
+        return 0;
+    if (range->last >= role->n) {
+        diag_set(d, COLLRUN_ERR_INVALID, "the role %s has no rank %u", role->name, range->last);
+        return diag_hint(d, "it has %u rank%s: %s%u", role->n, role->n == 1 ? "" : "s",
+                         role->n == 1 ? "" : "0-", role->n - 1);
+    }
+    range->first += role->first;
+    range->last += role->first;
+    return 0;
+}
+
+static int parse_read_range(struct rank_scan *scan, struct diag *d)
+{
+    struct parse_range *range = &scan->ranges[scan->n++];
+    const char *start = scan->p;
+    int code = parse_read_rank(scan, &range->first, d);
     if (code)
         return code;
     range->last = range->first;
     range->step = 1;
-    if (**p == '-') {
-        (*p)++;
-        code = parse_read_rank(p, text, &range->last, d);
-        if (!code && **p == ':') {
-            (*p)++;
-            code = parse_read_rank(p, text, &range->step, d);
+    if (*scan->p == '-') {
+        scan->p++;
+        code = parse_read_rank(scan, &range->last, d);
+        if (!code && *scan->p == ':') {
+            scan->p++;
+            code = parse_read_rank(scan, &range->step, d);
         }
     }
     if (code)
         return code;
-    range->at = (uint32_t)(start - text);
-    range->len = (uint32_t)(*p - start);
+    range->at = (uint32_t)(start - scan->text);
+    range->len = (uint32_t)(scan->p - start);
     if (range->last < range->first) {
         diag_set(d, COLLRUN_ERR_INVALID, "the range %u-%u runs backwards", range->first,
                  range->last);
+        if (memchr(start, 'l', range->len))
+            return diag_hint(d, "there are %u ranks, so `last` is %u", parse_ranks_here(scan),
+                             parse_ranks_here(scan) - 1);
         return diag_hint(d, "write %u-%u; for this order, list the ranks: [%u, %u%s]", range->last,
                          range->first, range->first, range->first - 1,
                          range->first - range->last > 1 ? ", ..." : "");
@@ -328,10 +395,92 @@ static int parse_read_range(const char **p, const char *text, struct parse_range
     if (!range->step)
         return diag_set(d, COLLRUN_ERR_INVALID, "the range %u-%u:0 has a step of 0", range->first,
                         range->last);
+    return parse_place_range(scan, range, d);
+}
+
+static int parse_unknown_role(const struct rank_scan *scan, size_t len, struct diag *d)
+{
+    enum { SHOWN = 16 };
+    const struct parse_rank_names *names = scan->names;
+    const char *list[SHOWN];
+    char name[64], known[256] = "";
+    size_t n = 0, used = 0;
+    if (!names || !names->nroles)
+        return parse_bad(d, scan->text, PARSE_BAD_RANKS);
+    snprintf(name, sizeof name, "%.*s", (int)len, scan->p);
+    for (; n < names->nroles && n < SHOWN && used < sizeof known; n++) {
+        list[n] = names->roles[n].name;
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", n ? ", " : "", list[n]);
+    }
+    const char *meant = suggest(name, list, n);
+    diag_set(d, COLLRUN_ERR_INVALID, "there is no role \"%s\"", name);
+    return diag_hint(d, "%s%s%sroles of this job: %s", meant ? "did you mean \"" : "",
+                     meant ? meant : "", meant ? "\"? " : "", known);
+}
+
+static const struct parse_role *parse_find_role(const struct rank_scan *scan, size_t len)
+{
+    for (uint32_t i = 0; scan->names && i < scan->names->nroles; i++) {
+        const struct parse_role *role = &scan->names->roles[i];
+        if (strlen(role->name) == len && strncmp(role->name, scan->p, len) == 0)
+            return role;
+    }
+    return NULL;
+}
+
+/* Ranges separated by commas, up to `end`. */
+static int parse_read_ranges(struct rank_scan *scan, char end, struct diag *d);
+
+/* "worker" or "worker[SET]". */
+static int parse_read_role(struct rank_scan *scan, size_t len, struct diag *d)
+{
+    const struct parse_role *role = parse_find_role(scan, len);
+    if (!role)
+        return parse_unknown_role(scan, len, d);
+    const char *start = scan->p;
+    scan->p += len;
+    if (*scan->p != '[') {
+        scan->ranges[scan->n++] =
+            (struct parse_range){role->first, role->first + role->n - 1, 1,
+                                 (uint32_t)(start - scan->text), (uint32_t)len};
+        return 0;
+    }
+    scan->p++;
+    scan->role = role;
+    int code = parse_read_ranges(scan, ']', d);
+    scan->role = NULL;
+    return code;
+}
+
+static int parse_read_part(struct rank_scan *scan, struct diag *d)
+{
+    size_t len = 0;
+    while (parse_is_role_char(scan->p[len]))
+        len++;
+    const bool name = len && !isdigit((unsigned char)*scan->p) && !scan->role &&
+                      !(parse_find_word(scan, "last") && parse_ranks_here(scan));
+    return name ? parse_read_role(scan, len, d) : parse_read_range(scan, d);
+}
+
+static int parse_read_ranges(struct rank_scan *scan, char end, struct diag *d)
+{
+    for (bool more = true; more; scan->p++) {
+        parse_skip_blanks(&scan->p);
+        int code = parse_read_part(scan, d);
+        if (code)
+            return code;
+        parse_skip_blanks(&scan->p);
+        more = *scan->p == ',';
+        if (!more && *scan->p != end)
+            return parse_bad(d, scan->text, PARSE_BAD_RANKS);
+        if (!more && !end)
+            return 0;
+    }
     return 0;
 }
 
-int parse_ranks(const char *s, struct arena *arena, struct parse_ranks *out, struct diag *d)
+int parse_ranks(const char *s, const struct parse_rank_names *names, struct arena *arena,
+                struct parse_ranks *out, struct diag *d)
 {
     if (strcmp(s, "all") == 0) {
         *out = (struct parse_ranks){.all = true};
@@ -340,21 +489,14 @@ int parse_ranks(const char *s, struct arena *arena, struct parse_ranks *out, str
     size_t n = 1;
     for (const char *p = s; *p; p++)
         n += *p == ',';
-    struct parse_range *ranges = arena_calloc(arena, n, sizeof *ranges);
-    if (!ranges)
+    struct rank_scan scan = {.text = s, .p = s, .names = names};
+    scan.ranges = arena_calloc(arena, n, sizeof *scan.ranges);
+    if (!scan.ranges)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    const char *p = s;
-    for (size_t i = 0; i < n; i++) {
-        parse_skip_blanks(&p);
-        int code = parse_read_range(&p, s, &ranges[i], d);
-        if (code)
-            return code;
-        parse_skip_blanks(&p);
-        if (*p != (i + 1 < n ? ',' : '\0'))
-            return parse_bad(d, s, "is not a rank set such as 0-3,8-15:2 or all");
-        p++;
-    }
-    *out = (struct parse_ranks){.ranges = ranges, .n = (uint32_t)n};
+    int code = parse_read_ranges(&scan, '\0', d);
+    if (code)
+        return code;
+    *out = (struct parse_ranks){.ranges = scan.ranges, .n = scan.n};
     return 0;
 }
 

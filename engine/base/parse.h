@@ -46,8 +46,21 @@ struct parse_list {
 };
 int parse_list(const char *s, struct arena *arena, struct parse_list *out, struct diag *d);
 
+/* What may stand in a rank set beside numbers: roles, and `last`. */
+struct parse_role { /* consecutive ranks */
+    const char *name;
+    uint32_t first, n;
+};
+struct parse_rank_names {
+    uint32_t nranks; /* `last` is one less; 0: unknown, so `last` and roles are refused */
+    const struct parse_role *roles;
+    uint32_t nroles;
+    bool unknown; /* what the job says about them is wrong, and was reported */
+};
+
 /* "0-3,8-15:2", not expanded: 0-3 is {0, 3, 1}; 8-15:2 is {8, 15, 2}; "all" is n = 0 and all =
- * true. */
+ * true. With `names` (NULL: none) also "0-last", "worker" and "worker[0,2-last]", whose numbers
+ * count from the first rank of the role. */
 struct parse_range {
     uint32_t first, last, step;
     uint32_t at, len; /* its bytes in the text */
@@ -57,7 +70,11 @@ struct parse_ranks {
     struct parse_range *ranges;
     uint32_t n;
 };
-int parse_ranks(const char *s, struct arena *arena, struct parse_ranks *out, struct diag *d);
+int parse_ranks(const char *s, const struct parse_rank_names *names, struct arena *arena,
+                struct parse_ranks *out, struct diag *d);
+/* True for letters, digits and _ without a digit in front, except the words of a rank set: all,
+ * last, rest. */
+bool parse_is_role_name(const char *s);
 uint64_t parse_range_count(const struct parse_range *range); /* the number of ranks in it */
 
 /* "512ms", "5m", "1h30m"; "64KiB", "1000": what parse_duration and parse_size read back. `out`

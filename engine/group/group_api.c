@@ -27,6 +27,15 @@ static bool group_may_use(const struct collrun_ctx *ctx, const struct desc_group
     return false;
 }
 
+/* The open group of this name, or this rank's part of the group of the job. */
+static struct collrun_group *group_find_own(const struct collrun_ctx *ctx, const char *name)
+{
+    struct collrun_group *g = group_find(ctx->groups, name);
+    const struct desc_group *job =
+        g ? NULL : desc_find_own_group(&ctx->process->desc, name, ctx->process->rank);
+    return job ? group_find(ctx->groups, job->name) : g;
+}
+
 /* The error for a name that no open group has. */
 static int group_unknown(struct collrun_ctx *ctx, const char *name)
 {
@@ -65,14 +74,15 @@ int collrun_group_get(struct collrun_ctx *ctx, const char *name, struct collrun_
         return rc;
     if (!*name)
         return group_first_of_job(ctx, out);
-    const struct desc_group *job = desc_find_group(&ctx->process->desc, name);
+    const struct desc_group *job =
+        desc_find_own_group(&ctx->process->desc, name, ctx->process->rank);
     if (job && desc_ranks_find(&job->ranks, ctx->process->rank) < 0)
         return error_set(COLLRUN_ERR_NOT_MEMBER, "rank %u is not in group \"%s\"",
                          ctx->process->rank, name);
     if (job && !group_may_use(ctx, job))
         return error_set(COLLRUN_ERR_NOT_FOUND, "workload \"%s\" does not list group \"%s\"",
                          ctx->desc->name, name);
-    struct collrun_group *g = group_find(ctx->groups, name);
+    struct collrun_group *g = group_find_own(ctx, name);
     if (!g)
         return group_unknown(ctx, name);
     *out = g;
@@ -93,18 +103,18 @@ struct collrun_group *collrun_group_at(struct collrun_ctx *ctx, int index)
 
 bool collrun_group_exists(const struct collrun_ctx *ctx, const char *name)
 {
-    return name && group_find(ctx->groups, name);
+    return name && group_find_own(ctx, name);
 }
 
 int collrun_group_rank(const struct collrun_ctx *ctx, const char *name)
 {
-    const struct collrun_group *g = name ? group_find(ctx->groups, name) : NULL;
+    const struct collrun_group *g = name ? group_find_own(ctx, name) : NULL;
     return g ? (int)g->rank : -1;
 }
 
 int collrun_group_size(const struct collrun_ctx *ctx, const char *name)
 {
-    const struct collrun_group *g = name ? group_find(ctx->groups, name) : NULL;
+    const struct collrun_group *g = name ? group_find_own(ctx, name) : NULL;
     return g ? (int)g->nranks : -1;
 }
 

@@ -2,6 +2,7 @@
 #include "agent/environment.h"
 
 #include "agent/agent.h"
+#include "base/buf.h"
 #include "base/template.h"
 
 #include <fnmatch.h>
@@ -43,6 +44,38 @@ static void environment_set_text(const char *name, const char *value)
         unsetenv(name); /* of a job around this one */
 }
 
+/* COLLRUN_MESH=pp=2,tp=4 and COLLRUN_MESH_RANKS=0-7. A list of ranks that is too long for a
+ * variable is left out. */
+static void environment_set_mesh(const struct desc_mesh *mesh)
+{
+    enum { RANKS_MAX = 65536 }; /* execve refuses a variable of 128 KiB */
+    const uint32_t *ranks = mesh->ranks.items, n = mesh->ranks.n;
+    struct buf axes, list;
+    char text[32];
+    buf_init(&axes);
+    buf_init(&list);
+    for (uint32_t i = 0; i < mesh->naxes; i++) {
+        snprintf(text, sizeof text, "=%u", mesh->axes[i].size);
+        buf_put(&axes, ",", i > 0);
+        buf_put(&axes, mesh->axes[i].name, strlen(mesh->axes[i].name));
+        buf_put(&axes, text, strlen(text));
+    }
+    for (uint32_t i = 0, end; i < n && list.len < RANKS_MAX; i = end) {
+        for (end = i + 1; end < n && ranks[end] == ranks[end - 1] + 1;)
+            end++;
+        snprintf(text, sizeof text, end > i + 1 ? "%s%u-%u" : "%s%u", i ? "," : "", ranks[i],
+                 ranks[end - 1]);
+        buf_put(&list, text, strlen(text));
+    }
+    buf_put(&axes, "", 1);
+    buf_put(&list, "", 1);
+    environment_set_text("COLLRUN_MESH", (const char *)axes.data);
+    environment_set_text("COLLRUN_MESH_RANKS",
+                         list.len <= RANKS_MAX ? (const char *)list.data : "");
+    buf_fini(&axes);
+    buf_fini(&list);
+}
+
 /* How many of the first `n` hosts have ranks: the number of a host among these. */
 static uint32_t environment_nodes(const struct desc *desc, uint32_t n)
 {
@@ -58,11 +91,12 @@ static void environment_set_place(const struct rank_proc *p)
     const struct desc *desc = &a->desc;
     const struct desc_rank *me = &desc->ranks[p->rank];
     const struct desc_host *host = &desc->hosts[me->host];
+    const struct desc_role *role = desc_find_role(desc, p->rank);
     const struct {
         const char *name, *torchrun; /* NULL: there is none */
         uint32_t value;
-    } numbers[] = {{NULL, "ROLE_RANK", p->rank},
-                   {NULL, "ROLE_WORLD_SIZE", desc->nranks},
+    } numbers[] = {{NULL, "ROLE_RANK", role ? p->rank - role->first : p->rank},
+                   {NULL, "ROLE_WORLD_SIZE", role ? role->n : desc->nranks},
                    {NULL, "GROUP_WORLD_SIZE", environment_nodes(desc, desc->nhosts)},
                    {NULL, "TORCHELASTIC_RESTART_COUNT", desc->attempt},
                    {NULL, "TORCHELASTIC_MAX_RESTARTS", desc->max_restarts},
@@ -84,7 +118,8 @@ static void environment_set_place(const struct rank_proc *p)
     environment_set_text("COLLRUN_RUN_DIR", desc->run_dir);
     environment_set_text("MASTER_ADDR", a->master.address);
     environment_set_text("TORCHELASTIC_RUN_ID", desc->run_id);
-    setenv("ROLE_NAME", "default", 1);
+    setenv("ROLE_NAME", role ? role->name : "default", 1);
+    environment_set_mesh(&desc->mesh);
     /* A job around this one may have set these: no store serves its MASTER_PORT here, and errors
      * have no file. */
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");

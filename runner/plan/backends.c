@@ -210,8 +210,9 @@ static void backend_report(struct planner *pl, const struct requirement *need, s
     d->loc = written ? name->loc : group->name_loc;
     if (!d->loc.line)
         d->loc = pl->job->processes.count.loc;
-    diag_wrap(d, "groups.%s%s%s%s", group->name, written ? ".backend" : "",
-              written && need->kind ? "." : "", written && need->kind ? need->kind : "");
+    diag_wrap(d, "%sgroups.%s%s%s%s", job_group_section(group), group->name,
+              written ? ".backend" : "", written && need->kind ? "." : "",
+              written && need->kind ? need->kind : "");
     planner_add_error(pl, d);
 }
 
@@ -317,7 +318,8 @@ void plan_check_options(struct planner *pl, const struct job_group *group,
                         const struct desc_group *planned)
 {
     const struct desc_backend *backends = pl->desc->backends;
-    const char *path = arena_printf(pl->arena, "groups.%s.options", group->name);
+    const char *path =
+        arena_printf(pl->arena, "%sgroups.%s.options", job_group_section(group), group->name);
     const struct described **tables =
         arena_calloc(pl->arena, (size_t)planned->nroutes + 1, sizeof *tables);
     /* Without the devices, auto has selected another backend than the options are meant for. */

@@ -3,6 +3,7 @@
  * Groups: members in order, splits expanded, a backend for each.
  */
 #include "plan/planner.h"
+#include "spec/ranks.h"
 
 #include <string.h>
 
@@ -145,12 +146,85 @@ static void group_split(struct planner *pl, const struct job_group *group,
     }
 }
 
+/* Reports the first part of a group in mesh.inside_host that has members on several hosts. */
+static void group_check_inside_host(struct planner *pl, const struct job_group *group,
+                                    const struct desc_ranks *part, uint32_t parts)
+{
+    const struct job_strs *inside = &pl->job->mesh.inside_host;
+    const struct desc *desc = pl->desc;
+    struct diag d;
+    uint32_t name = 0, i = 0, other = 1;
+    while (name < inside->n && strcmp(inside->items[name].v, group->name) != 0)
+        name++;
+    while (i < parts && group_on_one_host(desc, &part[i]))
+        i++;
+    if (name == inside->n || i == parts)
+        return;
+    const uint32_t *ranks = part[i].items, host = desc->ranks[ranks[0]].host;
+    while (desc->ranks[ranks[other]].host == host)
+        other++;
+    diag_at(&d, inside->items[name].loc, "mesh.inside_host: %s has rank %u on %s and rank %u on %s",
+            mesh_part_name(&pl->job->mesh, group, i, pl->arena), ranks[0], desc->hosts[host].name,
+            ranks[other], desc->hosts[desc->ranks[ranks[other]].host].name);
+    diag_hint(&d, "the last axis has neighbouring ranks; `slots` and processes.map place them");
+    planner_add_error(pl, &d);
+}
+
+/* The groups of a mesh along some axes; each has its ranks in the order of the mesh. */
+static void group_mesh(struct planner *pl, const struct job_group *group,
+                       const struct desc_ranks *all)
+{
+    const struct job_mesh *mesh = &pl->job->mesh;
+    const uint32_t parts = mesh_parts(mesh, group->mesh_axes), size = all->n / parts;
+    if (all->n != mesh_parts(mesh, 0))
+        return; /* a rank that does not exist, or is listed twice, was reported */
+    struct desc_ranks *part = arena_calloc(pl->arena, parts, sizeof *part);
+    for (uint32_t i = 0; i < parts; i++)
+        part[i].items = arena_calloc(pl->arena, size, sizeof *part[i].items);
+    for (uint32_t i = 0; i < all->n; i++) {
+        struct desc_ranks *mine = &part[mesh_part_of(mesh, group->mesh_axes, i)];
+        mine->items[mine->n++] = all->items[i];
+    }
+    group_check_inside_host(pl, group, part, parts);
+    for (uint32_t i = 0; i < parts; i++)
+        if (!group_add(pl, group, mesh_part_name(mesh, group, i, pl->arena), &part[i], i == 0))
+            return; /* the other parts would give the same error */
+}
+
+/* The mesh, and the roles, for the ranks and for `collrun plan`. */
+static void group_name_ranks(struct planner *pl)
+{
+    const struct job *job = pl->job;
+    const struct job_mesh *mesh = &job->mesh;
+    struct desc *desc = pl->desc;
+    struct desc_ranks ranks;
+    desc->roles = arena_calloc(pl->arena, job->rank_names.nroles, sizeof *desc->roles);
+    for (; desc->nroles < job->rank_names.nroles; desc->nroles++) {
+        const struct parse_role *role = &job->rank_names.roles[desc->nroles];
+        desc->roles[desc->nroles] = (struct desc_role){role->name, role->first, role->n};
+    }
+    if (!mesh->naxes || mesh->refused)
+        return;
+    planner_ranks(pl, &mesh->ranks, &ranks);
+    desc->mesh = (struct desc_mesh){
+        .axes = arena_calloc(pl->arena, mesh->naxes, sizeof *desc->mesh.axes), .ranks = ranks};
+    for (; desc->mesh.naxes < mesh->naxes; desc->mesh.naxes++) {
+        const struct job_axis *axis = &mesh->axes[desc->mesh.naxes];
+        desc->mesh.axes[desc->mesh.naxes] = (struct desc_axis){axis->name, (uint32_t)axis->size.v};
+    }
+}
+
 /* The maximum number of groups after splitting. */
 static uint64_t group_count(const struct job *job, const struct desc *desc)
 {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < job->ngroups; i++)
-        n += job->groups[i].split.v ? desc->nhosts : 1;
+    for (uint32_t i = 0; i < job->ngroups; i++) {
+        const struct job_group *group = &job->groups[i];
+        if (group->mesh_axes)
+            n += job->mesh.refused ? 0 : mesh_parts(&job->mesh, group->mesh_axes);
+        else
+            n += group->split.v ? desc->nhosts : 1;
+    }
     return n;
 }
 
@@ -159,11 +233,15 @@ void plan_groups(struct planner *pl)
     const struct job *job = pl->job;
     struct desc *desc = pl->desc;
     plan_check_backends(pl);
+    group_name_ranks(pl);
     uint64_t most = group_count(job, desc);
     if (most > GROUPS_MAX) {
         struct diag d;
-        diag_at(&d, job->groups[0].name_loc,
-                "groups: more than %d groups, counting one per host for split: host", GROUPS_MAX);
+        diag_at(
+            &d, job->groups[0].name_loc,
+            "groups: more than %d groups, counting one per host for split: host, and each group of "
+            "the mesh",
+            GROUPS_MAX);
         planner_add_error(pl, &d);
         return;
     }
@@ -173,10 +251,14 @@ void plan_groups(struct planner *pl)
     for (uint32_t i = 0; i < job->ngroups; i++) {
         const struct job_group *group = &job->groups[i];
         struct desc_ranks ranks;
+        if (group->mesh_axes && job->mesh.refused)
+            continue; /* already reported */
         planner_ranks(pl, &group->ranks, &ranks);
         if (group->nbackends && !group_has_backends(group))
             continue; /* already reported */
-        if (group->split.v == JOB_SPLIT_HOST)
+        if (group->mesh_axes)
+            group_mesh(pl, group, &ranks);
+        else if (group->split.v == JOB_SPLIT_HOST)
             group_split(pl, group, &ranks);
         else
             group_add(pl, group, group->name, &ranks, true);

@@ -116,8 +116,10 @@ static void kind_check_names(struct planner *pl)
     kind_check_needs(pl, "processes", &job->processes.devices, &job->processes.gpus_per_process);
     for (uint32_t i = 0; i < job->ngroups; i++) {
         const struct job_group *group = &job->groups[i];
-        const char *section = arena_printf(pl->arena, "groups.%s", group->name);
-        const char *path = arena_printf(pl->arena, "groups.%s.backend", group->name);
+        const char *section =
+            arena_printf(pl->arena, "%sgroups.%s", job_group_section(group), group->name);
+        const char *path =
+            arena_printf(pl->arena, "%sgroups.%s.backend", job_group_section(group), group->name);
         for (uint32_t k = 0; k < group->nbackends; k++)
             if (!kind_has_bad_backend(pl, &group->backends[k]))
                 kind_check_name(pl, path, group->backends[k].kind, group->backends[k].kind_loc,

@@ -27,12 +27,12 @@ static int wrap_take_ranks(const struct parse_ranks *set, struct arena *arena, s
     return 0;
 }
 
-int wrap_plan(const char *ranks, char *const *command, struct arena *arena, struct desc *desc,
-              struct diag *d)
+int wrap_plan(const char *ranks, const struct parse_rank_names *names, char *const *command,
+              struct arena *arena, struct desc *desc, struct diag *d)
 {
     struct parse_ranks set;
     uint32_t n = 0;
-    if (parse_ranks(ranks, arena, &set, d) < 0)
+    if (parse_ranks(ranks, names, arena, &set, d) < 0)
         return diag_wrap(d, "--wrap");
     while (command[n])
         n++;

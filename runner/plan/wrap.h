@@ -9,8 +9,8 @@
 #include "spec/job.h"
 
 /* Adds it to a planned job. `command` ends with NULL and is borrowed. */
-int wrap_plan(const char *ranks, char *const *command, struct arena *arena, struct desc *desc,
-              struct diag *d);
+int wrap_plan(const char *ranks, const struct parse_rank_names *names, char *const *command,
+              struct arena *arena, struct desc *desc, struct diag *d);
 
 /* The only wrapped rank gets the terminal of collrun; NULL: it has none. The other ranks then wait
  * for a person: of what job.yaml does not set, the time-outs of the start are a day, and stalls are

@@ -312,6 +312,76 @@ static void show_groups_table(const struct desc *desc, struct arena *arena, FILE
     show_print_table(&(struct table){cells, desc->ngroups + 1, COLUMNS}, out);
 }
 
+/* "pp=0, dp=1": the coordinates of a line of a mesh on all axes but the last. */
+static const char *show_mesh_line(const struct desc_mesh *mesh, uint32_t line, struct arena *arena)
+{
+    const char *text = "";
+    for (uint32_t i = mesh->naxes - 1; i-- > 0;) {
+        const struct desc_axis *axis = &mesh->axes[i];
+        text = arena_printf(arena, "%s=%u%s%s", axis->name, line % axis->size, *text ? ", " : "",
+                            text);
+        line /= axis->size;
+    }
+    return text;
+}
+
+/* "node1, node2": the hosts of consecutive ranks of a mesh, in their order. */
+static const char *show_mesh_hosts(const struct desc *desc, const uint32_t *ranks, uint32_t n,
+                                   struct arena *arena)
+{
+    const char *list = "";
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t host = desc->ranks[ranks[i]].host;
+        if (i == 0 || desc->ranks[ranks[i - 1]].host != host)
+            list = arena_printf(arena, "%s%s%s", list, *list ? ", " : "", desc->hosts[host].name);
+    }
+    return list;
+}
+
+/* A row for each line along the last axis: its ranks, or as a list where there is no room. */
+static void show_mesh_table(const struct desc *desc, struct arena *arena, FILE *out)
+{
+    const struct desc_mesh *mesh = &desc->mesh;
+    const struct desc_axis *last = &mesh->axes[mesh->naxes - 1];
+    const uint32_t lines = mesh->ranks.n / last->size;
+    const uint32_t width = last->size <= COLUMNS_MAX - 2 ? last->size : 1, columns = width + 2;
+    const char **cells = arena_calloc(arena, ((size_t)lines + 1) * columns, sizeof *cells);
+    cells[0] = "MESH";
+    for (uint32_t i = 0; i < width; i++)
+        cells[1 + i] = width == last->size
+                           ? arena_printf(arena, "%s=%u", last->name, i)
+                           : arena_printf(arena, "%s=0-%u", last->name, last->size - 1);
+    cells[columns - 1] = "HOSTS";
+    for (uint32_t line = 0; line < lines; line++) {
+        const char **row = cells + ((size_t)line + 1) * columns;
+        uint32_t *ranks = mesh->ranks.items + (size_t)line * last->size;
+        row[0] = show_mesh_line(mesh, line, arena);
+        for (uint32_t i = 0; i < width; i++)
+            row[1 + i] = width == last->size
+                             ? arena_printf(arena, "%u", ranks[i])
+                             : show_ranks(&(struct desc_ranks){ranks, last->size}, arena);
+        row[columns - 1] = show_mesh_hosts(desc, ranks, last->size, arena);
+    }
+    fputc('\n', out);
+    show_print_table(&(struct table){cells, lines + 1, columns}, out);
+}
+
+static void show_roles_table(const struct desc *desc, struct arena *arena, FILE *out)
+{
+    const char **cells = arena_calloc(arena, ((size_t)desc->nroles + 1) * 2, sizeof *cells);
+    cells[0] = "ROLE";
+    cells[1] = "RANKS";
+    for (uint32_t i = 0; i < desc->nroles; i++) {
+        const struct desc_role *role = &desc->roles[i];
+        cells[2 * (size_t)i + 2] = role->name;
+        cells[2 * (size_t)i + 3] =
+            role->n == 1 ? arena_printf(arena, "%u", role->first)
+                         : arena_printf(arena, "%u-%u", role->first, role->first + role->n - 1);
+    }
+    fputc('\n', out);
+    show_print_table(&(struct table){cells, desc->nroles + 1, 2}, out);
+}
+
 /* "1 at the start, 2 at most", of each of the rank's devices if they differ; "": it has none. */
 static const char *show_communicators(const struct desc *desc, uint32_t rank, uint32_t kind,
                                       struct arena *arena)
@@ -371,6 +441,10 @@ void show_plan(const struct desc *desc, struct arena *arena, FILE *out)
     show_ranks_table(desc, arena, out);
     fputc('\n', out);
     show_groups_table(desc, arena, out);
+    if (desc->nroles)
+        show_roles_table(desc, arena, out);
+    if (desc->mesh.naxes)
+        show_mesh_table(desc, arena, out);
     for (uint32_t kind = 0; kind < desc->nkinds; kind++)
         show_communicators_table(desc, kind, arena, out);
 }
@@ -535,6 +609,30 @@ void show_dump(json_t *root, FILE *out)
     fputc('\n', out);
 }
 
+/* [{"name": "ps", "ranks": [0, 1]}] */
+static json_t *show_json_roles(const struct desc *desc)
+{
+    json_t *roles = json_array();
+    for (uint32_t i = 0; i < desc->nroles; i++) {
+        json_t *ranks = json_array();
+        for (uint32_t k = 0; k < desc->roles[i].n; k++)
+            json_array_append_new(ranks, json_integer(desc->roles[i].first + k));
+        json_array_append_new(roles,
+                              json_pack("{ss so}", "name", desc->roles[i].name, "ranks", ranks));
+    }
+    return roles;
+}
+
+/* {"axes": [{"name": "dp", "size": 2}], "ranks": [0, 1]} */
+static json_t *show_json_mesh(const struct desc_mesh *mesh)
+{
+    json_t *axes = json_array();
+    for (uint32_t i = 0; i < mesh->naxes; i++)
+        json_array_append_new(axes, json_pack("{ss si}", "name", mesh->axes[i].name, "size",
+                                              (int)mesh->axes[i].size));
+    return json_pack("{so so}", "axes", axes, "ranks", ranks_json_list(&mesh->ranks));
+}
+
 void show_plan_json(const struct desc *desc, const struct job_strs *secrets, struct arena *arena,
                     FILE *out)
 {
@@ -554,6 +652,10 @@ void show_plan_json(const struct desc *desc, const struct job_strs *secrets, str
     json_t *plan = json_pack("{ss so so so so so}", "name", desc->job_name, "file",
                              show_json_path(desc->job_file), "hosts", hosts, "ranks", ranks,
                              "groups", groups, "workloads", workloads);
+    if (desc->nroles)
+        json_object_set_new(plan, "roles", show_json_roles(desc));
+    if (desc->mesh.naxes)
+        json_object_set_new(plan, "mesh", show_json_mesh(&desc->mesh));
     secrets_mask_plan(plan, secrets);
     show_dump(plan, out);
 }

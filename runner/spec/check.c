@@ -188,6 +188,8 @@ static void check_group(struct checker *c, const struct job_group *group)
 {
     char path[96];
     snprintf(path, sizeof path, "groups.%s.ranks", group->name);
+    if (group->mesh_axes)
+        return;
     if (!check_ranks(c, path, &group->ranks) || !group->world_size.v || group->ranks.refused ||
         (group->ranks.all && !c->count))
         return;
@@ -215,9 +217,9 @@ static void check_group_backends(struct checker *c, const struct job_group *grou
     if (!group->nbackends || (host && group->nbackends > 1))
         return;
     diag_at(&d, group->backends[0].kind_loc,
-            host ? "groups.%s.backend: there is a backend for the kind \"host\" only"
-                 : "groups.%s.backend: the key \"host\" is missing",
-            group->name);
+            host ? "%sgroups.%s.backend: there is a backend for the kind \"host\" only"
+                 : "%sgroups.%s.backend: the key \"host\" is missing",
+            job_group_section(group), group->name);
     if (!host)
         diag_hint(&d,
                   "it names the backend for buffers in host memory, as in {host: gloo, %s: ...}",
@@ -389,7 +391,7 @@ static void check_command_ranks(struct checker *c, uint32_t index)
     const struct job_workload *w = &c->job->workloads[index];
     for (uint32_t i = 0; i < index; i++) {
         const struct job_workload *other = &c->job->workloads[i];
-        if (!w->command.n && !other->command.n)
+        if ((!w->command.n && !other->command.n) || w->ranks.refused || other->ranks.refused)
             continue;
         uint32_t rank = check_find_rank(c, &w->ranks, &other->ranks, true);
         if (rank == c->limit)
@@ -511,6 +513,7 @@ void job_check(const struct job *job, struct arena *arena, struct diag_list *dia
     check_warn(&c);
     check_cpus(&c);
     check_backends(&c);
+    check_ranks(&c, "mesh.ranks", &job->mesh.ranks);
     for (uint32_t i = 0; i < job->ngroups; i++) {
         check_group(&c, &job->groups[i]);
         check_group_backends(&c, &job->groups[i]);

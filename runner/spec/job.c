@@ -12,6 +12,7 @@
 #include "spec/layers.h"
 #include "spec/names.h"
 #include "spec/path.h"
+#include "spec/ranks.h"
 #include "spec/schema.h"
 #include "spec/walk.h"
 #include "spec/yaml.h"
@@ -300,6 +301,19 @@ static void job_set_default_ranks(struct job *job, struct arena *arena)
     }
 }
 
+/* What rank sets may name, for the reader of the whole file, which reports the errors. */
+static void job_place_roles(struct job *job, const struct node *root, struct arena *arena)
+{
+    static const struct parse_rank_names none = {0};
+    struct job head = {0};
+    struct diag_list ignored;
+    diag_list_init(&ignored);
+    walk_read(&schema_head, root, &head, &none, arena, &ignored);
+    ranks_place_roles(&head, arena, &ignored);
+    diag_list_fini(&ignored);
+    job->rank_names = head.rank_names;
+}
+
 /* ---- reading ---- */
 
 static int job_fail(struct diag_list *diags, const struct diag *d)
@@ -331,9 +345,13 @@ int job_read(struct job *job, const struct job_request *request, struct arena *a
     if (code < 0)
         return code;
     job->written = root;
-    root = job_add_world(root, arena);
+    root = ranks_add_mesh_groups(job_add_world(root, arena), arena);
     job->tree = root;
-    walk_read(&schema_job, root, job, arena, diags);
+    job_place_roles(job, root, arena);
+    const struct parse_rank_names names = job->rank_names;
+    walk_read(&schema_job, root, job, &names, arena, diags);
+    ranks_place_roles(job, arena, diags);
+    ranks_resolve_mesh(job, arena, diags);
     job->dir = path_folder(request->text ? NULL : job->file, arena);
     job_set_name(job, request->name, arena);
     for (uint32_t i = 0; i < job->nworkloads; i++)

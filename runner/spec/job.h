@@ -185,7 +185,7 @@ struct job_kind_backend { /* one entry of `backend: {host: ..., KIND: ...}` */
 };
 
 enum job_split { JOB_SPLIT_NONE, JOB_SPLIT_HOST };
-struct job_group {
+struct job_group { /* of `groups`, or of the mesh */
     const char *name;
     struct diag_loc name_loc; /* line 0 = the implicit `world` */
     struct job_ranks ranks;
@@ -198,6 +198,32 @@ struct job_group {
     struct job_num timeout;
     struct job_num split, check; /* enum job_split, enum collrun_check */
     struct job_pairs options;
+    struct job_strs axes; /* of a group of the mesh, as written; n = 0: of the axis of its name */
+    uint32_t mesh_axes;   /* its axes, as bits; 0 = it is no group of the mesh */
+    struct diag_loc loc;
+};
+
+/* One entry of `roles`: consecutive ranks, in the order of the file. */
+struct job_role {
+    const char *name;
+    struct diag_loc name_loc;
+    struct job_num size; /* 0: `rest` */
+};
+
+enum { JOB_AXES_MAX = 8 };
+struct job_axis { /* one entry of mesh.axes */
+    const char *name;
+    struct diag_loc name_loc;
+    struct job_num size; /* 0: `rest`, until mesh_resolve has replaced it */
+};
+struct job_mesh {
+    struct job_axis *axes; /* the last one varies fastest */
+    uint32_t naxes;        /* 0 = there is no mesh */
+    struct job_ranks ranks;
+    struct job_strs inside_host; /* names of groups of the mesh */
+    struct job_group *groups;    /* one of each axis, and those with `axes` */
+    uint32_t ngroups;
+    bool refused; /* an error was reported: sizes of axes, or axes of groups, are unknown */
     struct diag_loc loc;
 };
 
@@ -329,9 +355,14 @@ struct job {
     /* processes.count; if that is wrong or missing: one more than the largest rank that a group or
      * workload names, so that the rest of the job can be checked. */
     uint32_t nranks;
+    struct job_role *roles;
+    uint32_t nroles;
+    struct parse_rank_names rank_names; /* the roles, and the number of ranks */
+    struct job_mesh mesh;
     struct job_backend *backends;
     uint32_t nbackends;
-    struct job_group *groups; /* in file order; an implicit `world` is first */
+    struct job_group *groups; /* in file order; an implicit `world` is first, those of the mesh
+                                 are last */
     uint32_t ngroups;
     struct job_workload *workloads;
     uint32_t nworkloads;
@@ -366,6 +397,11 @@ int job_read(struct job *job, const struct job_request *request, struct arena *a
 
 /* True if a rank is in a set that has passed job_read. */
 bool job_ranks_has(const struct job_ranks *ranks, uint32_t rank);
+/* "mesh." for a group of the mesh, else "": what its path in the file begins with. */
+static inline const char *job_group_section(const struct job_group *group)
+{
+    return group->mesh_axes ? "mesh." : "";
+}
 /* True for `auto`. */
 bool job_is_auto(const struct job_str *backend);
 /* The backend that a group lists for a kind of memory; NULL: none. */

@@ -175,27 +175,33 @@ static const struct schema_choice check_choices[] = {{"async", COLLRUN_CHECK_ASY
                                                      {"off", COLLRUN_CHECK_OFF},
                                                      {0}};
 static const struct schema_type check = {.kind = SCHEMA_CHOICE, .choices = check_choices};
+/* What groups of `groups` and of the mesh have in common. */
+#define GROUP_KEYS                                                                                 \
+    {KEY("backend", group_backend, AT(job_group, backend), "auto",                                 \
+         "Backend of the group; auto selects one by devices and hosts; {host: gloo, cuda: nccl} "  \
+         "selects by the kind of memory of the buffer")},                                          \
+        {KEY("gpus_per_process", schema_device_count, AT(job_group, gpus_per_process), NULL,       \
+             "Number of GPUs of each member; default: processes.gpus_per_process")},               \
+        {KEY("devices", schema_device_needs, AT(job_group, devices), NULL,                         \
+             "Number of devices of each member and kind of memory; default: processes.devices")},  \
+        {KEY("timeout", time_out, AT(job_group, timeout), "10m", "Time limit for one operation")}, \
+        {KEY("check", check, AT(job_group, check), "async",                                        \
+             "Detection of calls that differ between ranks: async ends the job soon after ranks "  \
+             "have "                                                                               \
+             "called different operations, on any backend; strict compares the calls before data " \
+             "moves; "                                                                             \
+             "off leaves it to the backend")},                                                     \
+    {                                                                                              \
+        KEY("options", options, AT(job_group, options), NULL,                                      \
+            "Options of the group's backend; they override those under backends")                  \
+    }
 static const struct schema_key group_keys[] = {
     {KEY("ranks", ranks, AT(job_group, ranks), "all",
          "Members of the group; their order is the order of the group ranks")},
     {KEY("world_size", rank_count, AT(job_group, world_size), NULL,
          "Expected number of members; a check on ranks")},
-    {KEY("backend", group_backend, AT(job_group, backend), "auto",
-         "Backend of the group; auto selects one by devices and hosts; {host: gloo, cuda: nccl} "
-         "selects by the kind of memory of the buffer")},
-    {KEY("gpus_per_process", schema_device_count, AT(job_group, gpus_per_process), NULL,
-         "Number of GPUs of each member; default: processes.gpus_per_process")},
-    {KEY("devices", schema_device_needs, AT(job_group, devices), NULL,
-         "Number of devices of each member and kind of memory; default: processes.devices")},
-    {KEY("timeout", time_out, AT(job_group, timeout), "10m", "Time limit for one operation")},
     {KEY("split", split, AT(job_group, split), NULL, "host: one group per host, named GROUP/HOST")},
-    {KEY(
-        "check", check, AT(job_group, check), "async",
-        "Detection of calls that differ between ranks: async ends the job soon after ranks have "
-        "called different operations, on any backend; strict compares the calls before data moves; "
-        "off leaves it to the backend")},
-    {KEY("options", options, AT(job_group, options), NULL,
-         "Options of the group's backend; they override those under backends")},
+    GROUP_KEYS,
     {0},
 };
 static const struct schema_type group = {.kind = SCHEMA_MAP,
@@ -209,6 +215,103 @@ static const struct schema_type groups = {.kind = SCHEMA_NAMED,
                                           .example = "groups: {train: {ranks: 0-3}}",
                                           .item = &group,
                                           .check_key = name_check_group};
+
+/* ---- roles and mesh ---- */
+
+static int check_role_name(const char *text, struct diag *d)
+{
+    if (parse_is_role_name(text))
+        return 0;
+    diag_set(d, COLLRUN_ERR_INVALID, "\"%.64s\" is no name of a role", text);
+    return diag_hint(d, "letters, digits and _, no digit first; all, last and rest are words");
+}
+
+static const struct schema_choice rest[] = {{"rest", 0}, {0}};
+static const struct schema_type role = {.kind = SCHEMA_INT,
+                                        .expects = "a number of ranks, or rest",
+                                        .size = sizeof(struct job_role),
+                                        .at = AT(job_role, size),
+                                        .min = 1,
+                                        .max = JOB_RANKS_MAX,
+                                        .choices = rest};
+static const struct schema_type roles = {.kind = SCHEMA_NAMED,
+                                         .expects = "a mapping of names to numbers of ranks",
+                                         .example = "roles: {ps: 2, worker: rest}",
+                                         .item = &role,
+                                         .not_empty = true,
+                                         .check_key = check_role_name};
+static const struct schema_type axis = {.kind = SCHEMA_INT,
+                                        .expects = "a size, or rest",
+                                        .size = sizeof(struct job_axis),
+                                        .at = AT(job_axis, size),
+                                        .min = 1,
+                                        .max = JOB_RANKS_MAX,
+                                        .choices = rest};
+static const struct schema_type axes = {.kind = SCHEMA_NAMED,
+                                        .expects = "a mapping of names to sizes",
+                                        .example = "axes: {dp: rest, tp: 8}",
+                                        .item = &axis,
+                                        .not_empty = true,
+                                        .check_key = name_check_group};
+static const struct schema_type axis_name = {.kind = SCHEMA_STR,
+                                             .expects = "the name of an axis",
+                                             .size = sizeof(struct job_str),
+                                             .check = name_check_text};
+static const struct schema_type axis_names = {.kind = SCHEMA_LIST,
+                                              .expects = "a list of axes",
+                                              .example = "[dp, tp]",
+                                              .item = &axis_name,
+                                              .not_empty = true,
+                                              LOC(job_strs)};
+static const struct schema_key mesh_group_keys[] = {
+    {KEY("axes", axis_names, AT(job_group, axes), NULL,
+         "Axes along which the ranks of one group differ; NAME: [AXIS, ...] is short for it; "
+         "default: the axis that has the name of the group")},
+    GROUP_KEYS,
+    {0},
+};
+static const struct schema_type mesh_group = {.kind = SCHEMA_MAP,
+                                              .expects = "a list of axes, or keys of a group",
+                                              .example = "groups: {dp_tp: [dp, tp]}",
+                                              .size = sizeof(struct job_group),
+                                              .keys = mesh_group_keys,
+                                              LOC(job_group)};
+static const struct schema_type mesh_group_axes = {.kind = SCHEMA_LIST,
+                                                   .expects = "a list of axes",
+                                                   .at = AT(job_group, axes),
+                                                   .item = &axis_name,
+                                                   .not_empty = true,
+                                                   LOC(job_strs)};
+/* ranks_add_mesh_groups has replaced each list. */
+static const struct schema_type mesh_group_either = {.kind = SCHEMA_EITHER,
+                                                     .expects =
+                                                         "a list of axes, or keys of a group",
+                                                     .example = "groups: {dp_tp: [dp, tp]}",
+                                                     .size = sizeof(struct job_group),
+                                                     .list = &mesh_group_axes,
+                                                     .map = &mesh_group};
+static const struct schema_type mesh_groups = {.kind = SCHEMA_NAMED,
+                                               .expects = "a mapping of group names",
+                                               .example = "groups: {dp_tp: [dp, tp]}",
+                                               .item = &mesh_group_either,
+                                               .check_key = name_check_group};
+static const struct schema_key mesh_keys[] = {
+    {KEY("axes", axes, AT(job_mesh, axes), NULL,
+         "Axes and their sizes, the last one varies fastest; one size may be rest, and their "
+         "product is the number of ranks"),
+     .required = true, .example = "axes: {dp: rest, tp: 8}"},
+    {KEY("ranks", ranks, AT(job_mesh, ranks), "all", "Ranks of the mesh, in this order")},
+    {KEY("inside_host", axis_names, AT(job_mesh, inside_host), NULL,
+         "Axes, or groups of the mesh, whose ranks must be on one host")},
+    {KEY("groups", mesh_groups, AT(job_mesh, groups), NULL,
+         "Groups of several axes, and keys of the groups of single axes, which always exist")},
+    {0},
+};
+static const struct schema_type mesh = {.kind = SCHEMA_MAP,
+                                        .expects = "a mapping",
+                                        .example = "mesh: {axes: {dp: rest, tp: 8}}",
+                                        .keys = mesh_keys,
+                                        LOC(job_mesh)};
 
 /* ---- workloads ---- */
 
@@ -660,6 +763,11 @@ static const struct schema_key job_keys[] = {
     {KEY("processes", schema_processes, AT(job, processes), NULL,
          "Number of ranks and their placement"),
      .required = true, .example = "processes: {count: 4}"},
+    {KEY("roles", roles, AT(job, roles), NULL,
+         "Names of consecutive ranks, in the order of the file, for rank sets; one may have the "
+         "rest")},
+    {KEY("mesh", mesh, AT(job, mesh), NULL,
+         "Ranks as a grid of named axes, and a group for each axis")},
     {KEY("backends", backends, AT(job, backends), NULL,
          "Third-party backends, and options of any backend")},
     {KEY("groups", groups, AT(job, groups), NULL,
@@ -682,3 +790,14 @@ const struct schema_type schema_job = {
     .size = sizeof(struct job),
     .keys = job_keys,
     .loc_at = NO_LOC};
+
+static const struct schema_key head_keys[] = {
+    {KEY("processes", schema_processes, AT(job, processes), NULL, "")},
+    {KEY("roles", roles, AT(job, roles), NULL, "")},
+    {0},
+};
+const struct schema_type schema_head = {.kind = SCHEMA_MAP,
+                                        .expects = "a mapping",
+                                        .size = sizeof(struct job),
+                                        .keys = head_keys,
+                                        .loc_at = NO_LOC};

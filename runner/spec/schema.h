@@ -97,5 +97,7 @@ struct schema_key {
 };
 
 extern const struct schema_type schema_job; /* the whole file -> struct job */
+/* The keys of the file that say what rank sets may name -> struct job; other keys are errors. */
+extern const struct schema_type schema_head;
 
 #endif

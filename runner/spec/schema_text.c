@@ -69,8 +69,10 @@ static json_t *schema_json_size(const struct schema_type *type)
 
 static json_t *schema_json_ranks(void)
 {
-    static const char regex[] =
-        "^(all|[0-9]+(-[0-9]+(:[0-9]+)?)?( *, *[0-9]+(-[0-9]+(:[0-9]+)?)?)*)$";
+#define RANK "([0-9]+|last)"
+#define RANGE RANK "(-" RANK "(:[0-9]+)?)?"
+#define PART "(" RANGE "|[A-Za-z_][A-Za-z0-9_]*( *\\[ *" RANGE "( *, *" RANGE ")* *\\])?)"
+    static const char regex[] = "^(" PART "( *, *" PART ")*)$"; /* `all` looks like a role */
     json_t *integer = json_pack("{ss si}", "type", "integer", "minimum", 0);
     json_t *one = json_pack("{s[Oo]}", "anyOf", integer, schema_json_pattern(regex));
     json_t *list = json_pack("{ss so si}", "type", "array", "items", one, "minItems", 1);

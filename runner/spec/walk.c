@@ -26,6 +26,7 @@ struct walk {
     struct arena *arena;
     struct diag_list *diags;
     const struct node *secrets; /* the names of env.secrets; NULL: none */
+    const struct parse_rank_names *names;
     char path[192];
 };
 
@@ -260,6 +261,12 @@ static void walk_read_choice(struct walk *w, const struct schema_type *type,
 
 /* ---- rank sets ---- */
 
+/* True if a rank set cannot be read because what it names is wrong, which was reported. */
+static bool walk_lacks_names(const struct walk *w, const char *text)
+{
+    return w->names->unknown || (!w->names->nranks && strstr(text, "last"));
+}
+
 /* Adds the ranks of one scalar; each part has its own place if the file contains the text
  * literally. */
 static bool walk_add_ranks(struct walk *w, const struct schema_type *type, const struct node *node,
@@ -273,8 +280,9 @@ static bool walk_add_ranks(struct walk *w, const struct schema_type *type, const
         walk_wrong_kind(w, type, node);
         return false;
     }
-    if (parse_ranks(node->text, w->arena, &set, &d) < 0) {
-        walk_add_error(w, node->loc, &d);
+    if (parse_ranks(node->text, w->names, w->arena, &set, &d) < 0) {
+        if (!walk_lacks_names(w, node->text))
+            walk_add_error(w, node->loc, &d);
         return false;
     }
     if (set.all && capacity) {
@@ -523,7 +531,7 @@ static void walk_read_default(struct walk *w, const struct schema_key *key, void
     const struct schema_type *type = key->type;
     const struct node *node = key->def ? node_scalar(w->arena, key->def) : NULL;
     struct diag_list ignored = {0};
-    struct walk quiet = {.arena = w->arena, .diags = &ignored};
+    struct walk quiet = {.arena = w->arena, .diags = &ignored, .names = w->names};
     if (node)
         walk_read_value(&quiet, type, node, out);
     else if (type->kind == SCHEMA_MAP)
@@ -654,10 +662,12 @@ static void walk_read_value(struct walk *w, const struct schema_type *type, cons
 }
 
 void walk_read(const struct schema_type *type, const struct node *root, void *out,
-               struct arena *arena, struct diag_list *diags)
+               const struct parse_rank_names *names, struct arena *arena, struct diag_list *diags)
 {
     const struct node *env = node_get(root, "env");
-    struct walk w = {
-        .arena = arena, .diags = diags, .secrets = env ? node_get(env, "secrets") : NULL};
+    struct walk w = {.arena = arena,
+                     .diags = diags,
+                     .secrets = env ? node_get(env, "secrets") : NULL,
+                     .names = names};
     walk_read_value(&w, type, root, out);
 }

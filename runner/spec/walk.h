@@ -7,12 +7,13 @@
 #ifndef RUNNER_SPEC_WALK_H
 #define RUNNER_SPEC_WALK_H
 
+#include "base/parse.h"
 #include "spec/diag_list.h"
 #include "spec/node.h"
 #include "spec/schema.h"
 
-/* Fills `out`, zeroed by the caller, from `root`. Errors go to `diags`. */
+/* Fills `out`, zeroed by the caller, from `root`. Errors go to `diags`. `names`: of rank sets. */
 void walk_read(const struct schema_type *type, const struct node *root, void *out,
-               struct arena *arena, struct diag_list *diags);
+               const struct parse_rank_names *names, struct arena *arena, struct diag_list *diags);
 
 #endif

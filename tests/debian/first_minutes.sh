@@ -129,10 +129,10 @@ config() {
     checkpoint) prints 0 'attempt 1 starts at step 30' '100 steps, sum 20400: right' -- "${run[@]}" ;;
     command) prints 127 'nodes: \[blue, green\]' 'host blue: (cannot start ip: |ip exited with code 255: Cannot open network namespace "blue")' -- "${run[@]}" ;;
     ddp | torch_env) prints '(0|1)' "No module named 'torch'|accuracy|loss|rank 0" -- "${run[@]}" ;;
-    demo) prints 0 '^\[0\]   dp1 +4-7 +tcp +allreduce .* 40 of 40 ' '^\[0\]   world +0-7 +shm +allreduce .* 10 of 10 ' -- "${run[@]}" ;;
+    demo) prints 0 '^\[0\]   dp/pp=1 +4-7 +tcp +allreduce .* 40 of 40 ' '^\[0\]   world +0-7 +shm +allreduce .* 10 of 10 ' -- "${run[@]}" ;;
     devices | gpus) prints 2 'error: processes.gpus_per_process: host ".*" has 0 GPUs, but its 2 ranks need [24]' '^hint: ' -- "${run[@]}" ;;
     environment) prints 0 'welcome to .* from rank 0 of 4' 'greetings from rank 3 of 4 .*SITE=nowhere$' -- "${run[@]}" ;;
-    grid) prints 0 '^\[0\]   dp2 +4-5 +tcp +allreduce .* 40 of 40 ' -- "${run[@]}" ;;
+    grid) prints 0 '^\[0\]   dp/pp=2 +4-5 +tcp +allreduce .* 40 of 40 ' -- "${run[@]}" ;;
     groups) prints 0 '^\[5\] .*; picked: 0 of 4 \(tcp\); node/right: 2 of 3 \(shm\)' -- "${run[@]}" ;;
     hello) prints 0 '^\[3\] hello from rank 3 of 4 on ' -- "${run[@]}" ;;
     parameter_server) prints 0 '^\[0\] converged: 2 servers, 3 workers, accuracy at least 0.95$' -- "${run[@]}" ;;

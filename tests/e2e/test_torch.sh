@@ -52,6 +52,40 @@ else
     check "trainings: the losses are those of gloo" diff losses.gloo losses.collrun
 fi
 
+# ---- the mesh of the job file ----
+mesh="mesh: {axes: {pp: 2, dp: rest, tp: 2}, groups: {tp: {backend: tcp}}}"
+cat >mesh.py <<'END'
+import sys, torch, torch.distributed as dist, collrun.torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+dist.init_process_group("collrun", init_method="collrun://")
+mesh = collrun.torch.device_mesh("cpu")
+usual = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
+assert mesh.mesh_dim_names == usual.mesh_dim_names and torch.equal(mesh.mesh, usual.mesh), mesh
+assert mesh.get_coordinate() == usual.get_coordinate()
+names = []
+for axis in mesh.mesh_dim_names:
+    group, other = mesh.get_group(axis), usual.get_group(axis)
+    assert dist.get_process_group_ranks(group) == dist.get_process_group_ranks(other)
+    mine = torch.tensor([float(dist.get_rank())])
+    theirs = mine.clone()
+    dist.all_reduce(mine, group=group), dist.all_reduce(theirs, group=other)
+    assert mine == theirs, (axis, mine, theirs)
+    backend = group._get_backend(torch.device("cpu"))
+    names.append(f"{backend.group_name} {backend.group_backend}")
+whole = torch.arange(64.).reshape(8, 8)
+assert torch.equal(distribute_tensor(whole, mesh["dp", "tp"], [Shard(0), Shard(1)]).full_tensor(), whole)
+again = collrun.torch.device_mesh("cpu").get_group("tp")._get_backend(torch.device("cpu"))
+print(*names, again.group_backend, sep="; ", flush=True)
+dist.destroy_process_group()
+END
+python_job "processes: {count: 8}
+$mesh" mesh.py
+ends "device_mesh: the mesh is that of init_device_mesh" 0
+is "device_mesh: its groups are those of the job" "$(sort out | sed -n 6p)" "[5] pp/dp=0,tp=1 shm; dp/pp=1,tp=1 shm; tp/pp=1,dp=0 tcp; tcp"
+python_job "processes: {count: 2}" mesh.py
+like "device_mesh: without a mesh" "$(err)" 'collrun\.torch\.device_mesh\(\): the job file has no `mesh`'
+
 # ---- process groups that end ----
 script 3 <<'END'
 import os, time

@@ -97,6 +97,9 @@ static const struct desc sample = {
     .nhosts = 3,
     .ranks = ranks,
     .nranks = 3,
+    .roles = (struct desc_role[]){{"ps", 0, 1}, {"worker", 1, 2}},
+    .nroles = 2,
+    .mesh = {(struct desc_axis[]){{"dp", 2}, {"tp", 1}}, 2, {wrapped, 2}},
     .backends = backends,
     .nbackends = 2,
     .kinds = kinds,
@@ -146,6 +149,10 @@ static void what_is_encoded_is_decoded(void **state)
     assert_int_equal(desc.grace_ns, UINT64_MAX);
     assert_int_equal(desc.limits[DESC_LIMIT_CORE].bytes, 65536);
     assert_int_equal(desc.wrapped.items[1], 2);
+    assert_int_equal(desc_find_role(&desc, 2)->n, 2);
+    assert_string_equal(desc.mesh.axes[1].name, "tp");
+    assert_int_equal(desc.mesh.axes[0].size, 2);
+    assert_int_equal(desc.mesh.ranks.items[1], 2);
     assert_string_equal(desc.wrap.items[1], "--args");
     assert_true(desc.terminal.used);
     assert_int_equal(desc.terminal.rank, 2);

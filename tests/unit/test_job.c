@@ -35,7 +35,7 @@ static void check_default(const struct schema_key *key, const char *path)
     diag_list_init(&diags);
     void *out = arena_alloc(&arena, 4096);
     struct node *node = node_scalar(&arena, key->def);
-    walk_read(key->type, node, out, &arena, &diags);
+    walk_read(key->type, node, out, &(struct parse_rank_names){0}, &arena, &diags);
     for (uint32_t i = 0; i < diags.n; i++) /* a default may be something that a later build does */
         if (!strstr(diags.items[i].text, "not supported by this build"))
             fail_msg("default of %s: %s", path, diags.items[i].text);

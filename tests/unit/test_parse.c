@@ -217,7 +217,7 @@ static void rank_sets_are_parsed(void **state)
     struct arena arena;
     arena_init(&arena);
     struct parse_ranks set;
-    assert_int_equal(parse_ranks("0-3,8-15:2, 20", &arena, &set, NULL), 0);
+    assert_int_equal(parse_ranks("0-3,8-15:2, 20", NULL, &arena, &set, NULL), 0);
     assert_int_equal(set.n, 3);
     assert_int_equal(set.ranges[1].first, 8);
     assert_int_equal(set.ranges[1].last, 15);
@@ -227,14 +227,69 @@ static void rank_sets_are_parsed(void **state)
     assert_int_equal(set.ranges[2].first, 20);
     assert_int_equal(set.ranges[2].at, 12);
     assert_int_equal(parse_range_count(&set.ranges[1]), 4);
-    assert_int_equal(parse_ranks("all", &arena, &set, NULL), 0);
+    assert_int_equal(parse_ranks("all", NULL, &arena, &set, NULL), 0);
     assert_true(set.all);
     static const char *const bad[] = {"",    ",",     "0,",         "0-",      "-3",  "3-0",
                                       "0:2", "0-3:0", "0-3:",       "a",       "0 1", "0--3",
                                       "ALL", "*",     "4294967296", "0-3,all", "1.5"};
     for (size_t i = 0; i < COUNT(bad); i++)
-        assert_int_equal(parse_ranks(bad[i], &arena, &set, NULL), COLLRUN_ERR_INVALID);
+        assert_int_equal(parse_ranks(bad[i], NULL, &arena, &set, NULL), COLLRUN_ERR_INVALID);
     arena_fini(&arena);
+}
+
+/* "0-3 5-9:2", of a set that names roles. */
+static const char *set_text(const char *text, const struct parse_rank_names *names, char out[128])
+{
+    struct arena arena;
+    struct parse_ranks set;
+    size_t used = 0;
+    arena_init(&arena);
+    out[0] = '\0';
+    if (parse_ranks(text, names, &arena, &set, NULL) != 0)
+        snprintf(out, 128, "refused");
+    else
+        for (uint32_t i = 0; i < set.n; i++)
+            used += (size_t)snprintf(out + used, 128 - used, "%s%u-%u:%u", i ? " " : "",
+                                     set.ranges[i].first, set.ranges[i].last, set.ranges[i].step);
+    arena_fini(&arena);
+    return out;
+}
+
+static void rank_sets_name_roles(void **state)
+{
+    (void)state;
+    static const struct parse_role roles[] = {{"ps", 0, 2}, {"worker", 2, 6}, {"last_one", 8, 1}};
+    static const struct parse_rank_names names = {.nranks = 9, .roles = roles, .nroles = 3};
+    static const struct {
+        const char *text, *ranges;
+    } cases[] = {{"last", "8-8:1"},
+                 {"0-last:2,ps", "0-8:2 0-1:1"},
+                 {"worker", "2-7:1"},
+                 {"worker[0]", "2-2:1"},
+                 {"worker[ 1-last:2 , 0 ] , last_one", "3-7:2 2-2:1 8-8:1"},
+                 {"last_one[last]", "8-8:1"},
+                 {"worker[6]", "refused"},
+                 {"worker[0-6]", "refused"},
+                 {"worker[last-0]", "refused"},
+                 {"worker[all]", "refused"},
+                 {"worker[ps]", "refused"},
+                 {"worker[0", "refused"},
+                 {"worker[0]]", "refused"},
+                 {"worker[]", "refused"},
+                 {"worker [0]", "refused"},
+                 {"worker[0]1", "refused"},
+                 {"0-worker", "refused"},
+                 {"Worker", "refused"},
+                 {"lastly", "refused"},
+                 {"0-lasts", "refused"},
+                 {"all,ps", "refused"}};
+    char out[128];
+    for (size_t i = 0; i < COUNT(cases); i++)
+        assert_string_equal(set_text(cases[i].text, &names, out), cases[i].ranges);
+    assert_string_equal(set_text("last", NULL, out), "refused");
+    assert_string_equal(set_text("last", &(struct parse_rank_names){0}, out), "refused");
+    assert_true(parse_is_role_name("_a9") && !parse_is_role_name("9a") && !parse_is_role_name(""));
+    assert_false(parse_is_role_name("last") || parse_is_role_name("a-b"));
 }
 
 static void templates_are_filled_in(void **state)
@@ -323,6 +378,7 @@ int main(void)
         cmocka_unit_test(sizes_are_parsed),
         cmocka_unit_test(what_is_formatted_parses_back),
         cmocka_unit_test(rank_sets_are_parsed),
+        cmocka_unit_test(rank_sets_name_roles),
         cmocka_unit_test(templates_are_filled_in),
         cmocka_unit_test(quotes_escape_what_is_not_printable),
         cmocka_unit_test(the_nearest_name_is_suggested),

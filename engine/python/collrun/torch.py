@@ -5,7 +5,8 @@
     dist.init_process_group("collrun", init_method="collrun://")
 
 With `collrun://`, rank and world size are those of the job, and the store needs no port; all ranks
-make their process groups again equally often. `env://` works as well: its store is kept when the
+make their process groups again equally often. device_mesh() gives the DeviceMesh of `mesh` in the
+job file, with the groups of its axes. `env://` works as well: its store is kept when the
 process groups are destroyed, and serves those that are made again. The first process group with the ranks of the job's group `world`, in their order, uses that group; others are made at run time,
 and destroy_process_group() closes them when their operations have completed. `make torch` builds
 the extension that this module needs, for the torch (2.6 or later) of one interpreter.
@@ -46,6 +47,9 @@ Backend = _torch.Backend
 # World ranks of the job, by rank of torch's default group.
 _world: list[int] = []
 
+# The group of the job that the process group which is being made shall use.
+_group_of_job = "world"
+
 # How often the rendezvous was asked for: a process group that is made again finds no keys of the
 # one before.
 _generations = _count()
@@ -69,10 +73,65 @@ def _create(options, backend_options=None):
         _world[:] = members
     if not isinstance(timeout, _timedelta):
         timeout = _timedelta(seconds=float(timeout))
-    backend = _torch.create(_collrun._context(), options.group_rank, members, timeout)
+    backend = _torch.create(_collrun._context(), options.group_rank, members, timeout, _group_of_job)
     if hasattr(backend, "options"):  # not before torch 2.9
         backend.options.global_ranks_in_group = list(options.global_ranks_in_group)
     return backend
+
+
+def _ranks_of_mesh():
+    """The ranks in COLLRUN_MESH_RANKS, "0-3,8", as ranks of torch's default group."""
+    text = _os.environ.get("COLLRUN_MESH_RANKS")
+    if text is None:
+        raise RuntimeError("collrun.torch.device_mesh(): the list of the ranks of the mesh is too long")
+    torch_ranks = {rank: index for index, rank in enumerate(_world)}
+    ranks = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        ranks += range(int(first), int(last or first) + 1)
+    missing = [rank for rank in ranks if rank not in torch_ranks]
+    if missing:
+        raise RuntimeError(
+            f"collrun.torch.device_mesh(): rank {missing[0]} of the mesh is not in the default process group"
+        )
+    return [torch_ranks[rank] for rank in ranks]
+
+
+def device_mesh(device_type=None):
+    """The DeviceMesh of `mesh` in the job file: its axes in their order, by name.
+
+    Its process groups are the groups of the job that the axes have, with their backends and
+    options; a second call makes others like them. All ranks of the mesh call it together, after
+    init_process_group("collrun"). device_type: "cuda" if torch finds such a device, else "cpu".
+    """
+    from torch.distributed.device_mesh import DeviceMesh
+
+    global _group_of_job
+    text = _os.environ.get("COLLRUN_MESH")
+    if not text:
+        raise RuntimeError("collrun.torch.device_mesh(): the job file has no `mesh`")
+    if not _dist.is_initialized() or not _world:
+        raise RuntimeError('collrun.torch.device_mesh(): call init_process_group("collrun") first')
+    names, sizes = zip(*((name, int(size)) for name, size in (axis.split("=") for axis in text.split(","))))
+    ranks = _torch_package.tensor(_ranks_of_mesh(), dtype=_torch_package.int).reshape(sizes)
+    me = _dist.get_rank()
+    where = (ranks == me).nonzero()
+    if not len(where):
+        raise RuntimeError(f"collrun.torch.device_mesh(): rank {_collrun.rank()} is not in the mesh")
+    groups = []
+    for axis, name in enumerate(names):
+        index = [int(i) for i in where[0]]
+        index[axis] = slice(None)
+        _group_of_job = name
+        try:
+            groups.append(_dist.new_group(ranks[tuple(index)].tolist(), use_local_synchronization=True))
+        finally:
+            _group_of_job = "world"
+    if device_type is None:
+        device_type = "cuda" if _torch_package.cuda.is_available() else "cpu"
+    return DeviceMesh.from_group(
+        groups if len(groups) > 1 else groups[0], device_type, mesh=ranks, mesh_dim_names=names
+    )
 
 
 def _rendezvous(url, timeout=_timedelta(minutes=30), **unused):

@@ -3,14 +3,23 @@
 
 #include "plan.h"
 
+#include <mutex>
+#include <set>
+
 namespace collrun
 {
 
 namespace
 {
 
-// The group `world` of the job file serves one process group: others have an order of their own.
-std::atomic<bool> backendWorldTaken{false};
+// A group of the job file serves one process group: others have an order of their own.
+bool backendTake(const collrun_group *group)
+{
+    static std::mutex lock;
+    static std::set<const collrun_group *> taken;
+    const std::lock_guard<std::mutex> guard(lock);
+    return taken.insert(group).second;
+}
 
 bool backendHasMembers(const collrun_group *group, const std::vector<int> &members)
 {
@@ -99,15 +108,16 @@ void backendCheckList(size_t length, int size)
 
 c10::intrusive_ptr<Backend> Backend::create(collrun_ctx *ctx, int rank,
                                             const std::vector<int> &members,
-                                            std::chrono::milliseconds timeout)
+                                            std::chrono::milliseconds timeout,
+                                            const std::string &name)
 {
-    collrun_group *world = nullptr;
-    if (collrun_group_exists(ctx, "world") &&
-        (collrun_group_get(ctx, "world", &world) || !backendHasMembers(world, members)))
-        world = nullptr;
-    const bool own = !world || backendWorldTaken.exchange(true);
+    collrun_group *listed = nullptr;
+    if (collrun_group_exists(ctx, name.c_str()) &&
+        (collrun_group_get(ctx, name.c_str(), &listed) || !backendHasMembers(listed, members)))
+        listed = nullptr;
+    const bool own = !listed || !backendTake(listed);
     // The same ranks again: by what the job file chose for them.
-    auto *group = own ? backendMake(ctx, members, timeout, backendNameOf(world)) : world;
+    auto *group = own ? backendMake(ctx, members, timeout, backendNameOf(listed)) : listed;
     Groups groups;
     groups.main = groups.host = std::make_shared<Group>(group, own);
     if (collrun_devices(group) > 0 && !std::strstr(collrun_group_backend(group), "(host)"))

@@ -14,8 +14,7 @@
 // - Reductions take collrun's 13 types. Complex tensors are sums of two reals, so SUM and AVG take
 //   them. Types that are only moved are moved as bytes.
 // - A group that was made for the process group is destroyed when the process group is shut down
-//   or dropped and its requests have completed; peers may be behind. The group `world` of the job
-//   file stays.
+//   or dropped and its requests have completed; peers may be behind. Groups of the job file stay.
 #ifndef PYTHON_TORCH_BACKEND_H
 #define PYTHON_TORCH_BACKEND_H
 
@@ -36,11 +35,13 @@ class Backend : public c10d::Backend
     using TensorLists = std::vector<Tensors>;
     using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-    // The group of the ranks in `members`, which are world ranks of collrun: the group `world` of
-    // the job file if it has these members in this order, else a new one.
+    // The group of the ranks in `members`, which are world ranks of collrun: the group `name` of
+    // the job file if it has these members in this order and serves no process group yet, else a
+    // new one.
     static c10::intrusive_ptr<Backend> create(collrun_ctx *ctx, int rank,
                                               const std::vector<int> &members,
-                                              std::chrono::milliseconds timeout);
+                                              std::chrono::milliseconds timeout,
+                                              const std::string &name = "world");
     struct Groups {
         std::shared_ptr<Group> main, host; // of tensors in host memory; may be the same
     };

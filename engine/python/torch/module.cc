@@ -87,12 +87,13 @@ PYBIND11_MODULE(_torch, module)
     module.def(
         "create",
         [](const py::capsule &context, int rank, const std::vector<int> &members,
-           std::chrono::milliseconds timeout) {
+           std::chrono::milliseconds timeout, const std::string &name) {
             auto *ctx = contextOf(context);
             py::gil_scoped_release released;
-            return collrun::Backend::create(ctx, rank, members, timeout);
+            return collrun::Backend::create(ctx, rank, members, timeout, name);
         },
-        py::arg("context"), py::arg("rank"), py::arg("members"), py::arg("timeout"));
+        py::arg("context"), py::arg("rank"), py::arg("members"), py::arg("timeout"),
+        py::arg("name"));
     module.def(
         "store",
         [](const py::capsule &context, std::chrono::milliseconds timeout) {
