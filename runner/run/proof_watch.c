@@ -16,7 +16,9 @@
 /* Wait reports prove the same soon after. */
 #define PROOF_WATCH_REPORTS_NS UINT64_C(1000000000)
 
-static bool proof_watch_may_move(enum proof_watch_state from, enum proof_watch_state to)
+__attribute__((unused)) /* without assertions */
+static bool
+proof_watch_may_move(enum proof_watch_state from, enum proof_watch_state to)
 {
     static const unsigned next[] = {
         [PROOF_WATCH_NONE] = 1u << PROOF_WATCH_FOUND,
