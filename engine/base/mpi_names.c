@@ -135,6 +135,11 @@ unsigned mpi_type_class(unsigned type)
                             : (unsigned)OTHER << 8 | type;
 }
 
+unsigned mpi_type_bytes(unsigned type)
+{
+    return type < MPI_TYPES && types[type].sort != PAIR ? types[type].size : 0;
+}
+
 /* ---- operators ---- */
 
 static const char *const mpi_ops[] = {"",           "MPI_MAX",     "MPI_MIN",  "MPI_SUM",

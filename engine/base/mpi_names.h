@@ -43,6 +43,9 @@ unsigned mpi_type_find(const char *name);
  * one byte. A program that mixes these works with every library. */
 unsigned mpi_type_class(unsigned type);
 
+/* Bytes of one element; 0: not known. */
+unsigned mpi_type_bytes(unsigned type);
+
 /* MPI applies the operator to elements of the type; true if one of them is not known. */
 bool mpi_op_takes(unsigned op, unsigned type);
 /* Operators count from 1, in the order of the standard's table: MPI_MAX is 1. */

@@ -305,6 +305,11 @@ bool record_view_op(const struct record_view *v, uint64_t index, struct record_v
     return true;
 }
 
+size_t record_view_op_size(const struct record_view_op *op)
+{
+    return op->function ? mpi_type_bytes(op->dtype) : dtype_size(op->dtype);
+}
+
 /* ---- failures ---- */
 
 /* True if a group has completed its last operation, which was called later. */

@@ -93,6 +93,8 @@ bool record_view_mark(const struct record_view *v, const struct record_view_grou
 uint64_t record_view_first(const struct record_view *v);
 uint64_t record_view_end(const struct record_view *v);
 bool record_view_op(const struct record_view *v, uint64_t index, struct record_view_op *out);
+/* Bytes of one element; 0: not known. */
+size_t record_view_op_size(const struct record_view_op *op);
 /* The counts of a v-form, `nsent` and `nexpected` at most `most`: what this rank sends to each
  * member, and expects from each. Of allgatherv and reduce_scatterv the counts that all members
  * give; of gatherv and scatterv, of a member that is not the root, none. False: they are not kept

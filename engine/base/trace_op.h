@@ -34,7 +34,8 @@ struct trace_op {
                        before; or TRACE_OP_NO_ORDER */
     uint16_t slot;  /* of a 'g' block, or TRACE_OP_NO_SLOT: its group is forgotten */
     uint8_t kind, dtype, op, state; /* as in record_entry */
-    uint8_t padding[6];
+    uint8_t function;               /* of MPI: enum mpi_function; 0: an operation of collrun */
+    uint8_t padding[5];
 };
 
 _Static_assert(sizeof(struct trace_op) == 64, "an operation has a fixed shape");

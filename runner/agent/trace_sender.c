@@ -101,7 +101,8 @@ static void trace_sender_put(struct trace_sender_pack *p, const struct record_vi
                                .kind = (uint8_t)op->kind,
                                .dtype = (uint8_t)op->dtype,
                                .op = (uint8_t)op->op,
-                               .state = (uint8_t)op->state};
+                               .state = (uint8_t)op->state,
+                               .function = op->function};
     if (order != TRACE_OP_NO_ORDER && op->state > RECORD_DONE) /* the count is one too high */
         p->rank->unordered[op->slot] = true;
     buf_put_u8(p->out, TRACE_OP_OPERATION);
@@ -122,7 +123,7 @@ static void trace_sender_again(struct trace_sender_pack *p)
         } else if (trace_sender_has_ended(&op) || p->look->ended) {
             trace_sender_put(p, &op, r->flight[i].order);
         } else {
-            p->in_flight += op.count * dtype_size(op.dtype);
+            p->in_flight += op.count * record_view_op_size(&op);
             r->flight[kept++] = r->flight[i];
         }
     }
@@ -138,7 +139,7 @@ static void trace_sender_first_look(struct trace_sender_pack *p, const struct re
         trace_sender_put(p, op, order);
     } else if (r->nflight < TRACE_SENDER_FLIGHT) {
         r->flight[r->nflight++] = (struct trace_sender_flight){op->index, order};
-        p->in_flight += op->count * dtype_size(op->dtype);
+        p->in_flight += op->count * record_view_op_size(op);
     } else {
         p->dropped++;
         r->gap = true;

@@ -181,11 +181,11 @@ struct rank_state {
     struct rank_usage usage; /* what it uses, if that was asked for */
     void *record_bytes;      /* owned; its record after the failure of the job; NULL: not known */
     size_t record_len;
-    struct stacks_site place;  /* of its call that the verdict is about; address 0: not known */
+    struct stacks_site place; /* of its call that the verdict is about; address 0: not known */
     /* The same of each mistake in its record, in the arena of the run; NULL: none is known. */
     struct stacks_site *mistake_places;
-    struct record_view record; /* of these bytes */
-    int status;                /* of wait(2), if it has exited */
+    struct record_view record;            /* of these bytes */
+    int status;                           /* of wait(2), if it has exited */
     uint64_t user_us, system_us, max_rss; /* CPU time; bytes */
     /* The last line on stderr of a command that exited with code 1 or 2, which says why in most
      * programs; "" = none. */

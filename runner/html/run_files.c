@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "html/run_files.h"
 
+#include "base/mpi_names.h"
 #include "base/names.h"
 #include "base/quote.h"
 #include "base/record_view.h"
@@ -298,16 +299,6 @@ static const char *flight_records_state(enum record_state state)
 }
 
 /* Bytes of an element. */
-static uint64_t flight_records_size(enum collrun_dtype dtype)
-{
-    static const uint8_t sizes[COLLRUN_DTYPE_COUNT] = {
-        [COLLRUN_INT8] = 1,    [COLLRUN_UINT8] = 1,    [COLLRUN_INT16] = 2,   [COLLRUN_UINT16] = 2,
-        [COLLRUN_INT32] = 4,   [COLLRUN_UINT32] = 4,   [COLLRUN_INT64] = 8,   [COLLRUN_UINT64] = 8,
-        [COLLRUN_FLOAT16] = 2, [COLLRUN_BFLOAT16] = 2, [COLLRUN_FLOAT32] = 4, [COLLRUN_FLOAT64] = 8,
-        [COLLRUN_BOOL] = 1};
-    return sizes[dtype];
-}
-
 struct flight_span { /* of all that is in records */
     uint64_t first_ns, last_ns;
 };
@@ -348,11 +339,13 @@ static void flight_records_rank(const struct record_view *v, uint32_t rank, uint
                          .scope = flight_records_scope(scopes, g.scope),
                          .queue = g.messages,
                          .members = g.members,
-                         .kind = op.kind == KIND_PROBE ? "probe" : kind_name(op.kind),
+                         .kind = op.function             ? mpi_function_name(op.function)
+                                 : op.kind == KIND_PROBE ? "probe"
+                                                         : kind_name(op.kind),
                          .message = g.messages,
                          .state = flight_records_state(op.state),
                          .number = op.number,
-                         .bytes = op.count * flight_records_size(op.dtype),
+                         .bytes = op.count * record_view_op_size(&op),
                          .begin_us = (double)op.called_ns / 1e3,
                          .length_us = end > op.called_ns ? (double)(end - op.called_ns) / 1e3 : 0});
     }

