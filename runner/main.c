@@ -174,6 +174,8 @@ static int read_job(struct session *s)
                                   .nvars = s->opts.nvars,
                                   .sets = s->opts.sets,
                                   .nsets = s->opts.nsets};
+    if (!s->opts.program || s->opts.nsets) /* else the job file of the program has it */
+        request.count = s->opts.count;
     const struct program program = {s->opts.program, s->opts.count, s->opts.gpus,
                                     s->opts.host_list};
     if (program.command) {

@@ -535,9 +535,6 @@ int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, str
         if (code < 0)
             return code;
     }
-    /* -n overrides every --set. The job file of a program has it already. */
-    if (o.count && (!o.program || o.nsets))
-        o.sets[o.nsets++] = arena_printf(arena, "processes.count=%s", o.count);
     *out = o;
     return opts_check(&o, seen, d);
 }

@@ -32,7 +32,7 @@ struct opts {
     const char
         *job; /* NULL = none given; or what is there in its place: a plugin, a folder, a shell */
     char *const *program;  /* after "--", in place of a job file; ends with NULL. NULL: none */
-    const char *count;     /* -n, as written; without a program it is the last of `sets` as well */
+    const char *count;     /* -n, as written */
     const char *host_list; /* --hosts of a program */
     const char *gpus;      /* --gpus of a program */
     const char **sets, **vars, **profiles;

@@ -619,6 +619,12 @@ const char *format_offset(int64_t ns, char out[32])
 
 /* ---- lists of ranks ---- */
 
+int rank_compare(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
 void rank_list_format(char *out, size_t size, const uint32_t *ranks, uint32_t n)
 {
     enum { RANGES = 8 };

@@ -89,6 +89,9 @@ const char *format_offset(int64_t ns, char out[32]);
  * A list of ranks in messages.
  */
 
+/* Two ranks, uint32_t, in ascending order: for qsort and bsearch. */
+int rank_compare(const void *a, const void *b);
+
 /* "3, 5-7 and 9": ranks in ascending order as a list of ranges, truncated after a few of them. */
 void rank_list_format(char *out, size_t size, const uint32_t *ranks, uint32_t n);
 

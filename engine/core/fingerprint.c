@@ -52,10 +52,10 @@ void fingerprint_hash_arrays(const struct collrun_call *call, uint32_t comm_size
 {
     *out = (struct fingerprint_hashes){0};
     if (call->recvcounts)
-        out->received = fingerprint_hash_counts(call->recvcounts, comm_size, FINGERPRINT_RECEIVED);
+        out->received = fingerprint_hash_counts(call->recvcounts, comm_size, CALL_HASH_RECEIVED);
     if (!call->sendcounts)
         return;
-    out->sent = fingerprint_hash_counts(call->sendcounts, comm_size, FINGERPRINT_SENT);
+    out->sent = fingerprint_hash_counts(call->sendcounts, comm_size, CALL_HASH_SENT);
     for (uint32_t i = 0; i < comm_size; i++)
         out->total += call->sendcounts[i];
 }

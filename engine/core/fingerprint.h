@@ -10,6 +10,8 @@
 #ifndef ENGINE_CORE_FINGERPRINT_H
 #define ENGINE_CORE_FINGERPRINT_H
 
+#include "base/call_hash.h"
+
 #include <collrun/types.h>
 
 /* ---- operators of the caller, struct collrun_user_op: no backend sees a call that has one ---- */
@@ -44,23 +46,9 @@ struct fingerprint {
     char user_op_name[FINGERPRINT_NAME_LEN]; /* for messages; may be cut */
 };
 
-/* One step of a hash, from two words: the halves of their product. Differences of the words do not
- * cancel, as the constants are random. */
-static inline uint64_t fingerprint_mix(uint64_t a, uint64_t b)
-{
-    __extension__ const unsigned __int128 product =
-        (unsigned __int128)(a ^ 0xd6e8feb86659fd93u) * (b ^ 0xa0761d6478bd642fu);
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-/* A count from one communicator rank to another is hashed as count * RECEIVED^from * SENT^to
- * (mod 2^64). Sums of such terms take one multiplication for each count, and those of all members
- * can be added up. */
-#define FINGERPRINT_RECEIVED 0xd6e8feb86659fd93u
-#define FINGERPRINT_SENT 0xa0761d6478bd642du
-
 /* Hashes of the arrays of a v-form: the sum of sendcounts[i] * SENT^i, of recvcounts[i] *
- * RECEIVED^i; 0 for an array that the call does not use. The argument checks compute them. */
+ * RECEIVED^i (base/call_hash.h); 0 for an array that the call does not use. The argument checks
+ * compute them. */
 struct fingerprint_hashes {
     uint64_t sent, received;
     uint64_t total; /* the sum of sendcounts */
@@ -74,23 +62,16 @@ struct fingerprint_terms {
     uint64_t alike, pairs;
     uint64_t contributed; /* elements that this rank sends, in all */
 };
-static inline uint64_t fingerprint_power(uint64_t base, uint32_t exponent)
-{
-    uint64_t power = 1;
-    for (; exponent; exponent >>= 1, base *= base)
-        power *= exponent & 1 ? base : 1;
-    return power;
-}
 
 /* Hashes of what this rank sends to each peer, and of what it expects from each. */
 static inline uint64_t fingerprint_hash_sent(uint64_t sent, uint32_t rank)
 {
-    return sent * fingerprint_power(FINGERPRINT_RECEIVED, rank);
+    return sent * call_hash_power(CALL_HASH_RECEIVED, rank);
 }
 
 static inline uint64_t fingerprint_hash_expected(uint64_t received, uint32_t rank)
 {
-    return received * fingerprint_power(FINGERPRINT_SENT, rank);
+    return received * call_hash_power(CALL_HASH_SENT, rank);
 }
 
 /* A call of allgatherv and reduce_scatterv that passed the checks contributes what its array says,
@@ -120,7 +101,7 @@ static inline void fingerprint_vector_terms(const struct collrun_call *call, uin
         out->alike = hashes->received;
     }
     if (out->pairs)
-        out->pairs *= fingerprint_mix(number, 0) | 1;
+        out->pairs *= call_hash_factor(number);
 }
 
 struct fingerprint fingerprint_of(const struct collrun_call *call, uint64_t number,

@@ -52,9 +52,9 @@ static inline struct record_call call_record_of_message(uint64_t site,
 static inline void call_record_sign(struct record_queue *q, const struct record_call *r,
                                     uint64_t counts, const struct collrun_user_op *op)
 {
-    q->signature = fingerprint_mix(q->signature + r->what, counts);
+    q->signature = call_hash_mix(q->signature + r->what, counts);
     if (op)
-        q->signature = fingerprint_mix(q->signature, user_op_hash(op));
+        q->signature = call_hash_mix(q->signature, user_op_hash(op));
 }
 
 /* The checks have hashed the counts, unless there are several calls. `own`: room for the hashes. */
@@ -72,7 +72,7 @@ static inline const struct fingerprint_hashes *call_record_hashes(const struct r
 static uint32_t call_record_counts(struct record_queue *q, const struct collrun_call *call,
                                    uint32_t n, const struct fingerprint_hashes *hashes)
 {
-    uint64_t hash = fingerprint_mix(hashes->sent, hashes->received);
+    uint64_t hash = call_hash_mix(hashes->sent, hashes->received);
     if (record_queue_has_counts(q, hash))
         return (uint32_t)q->counts_at;
     const struct record_counts counts = {.hash = hash,

@@ -281,7 +281,7 @@ static int args_measure(const struct view *v, const struct collrun_call *call, s
             return INVALID(v, call, "the %s counts for rank %u exceed the address space", b->what,
                            i);
         hash += b->counts[i] * power;
-        power *= b->sent ? FINGERPRINT_SENT : FINGERPRINT_RECEIVED;
+        power *= b->sent ? CALL_HASH_SENT : CALL_HASH_RECEIVED;
         if (!b->counts[i])
             continue;
         b->in_order = b->in_order && at >= hi;

@@ -191,19 +191,13 @@ int cause_exit_code(const struct rank_state *r, enum cause_class class)
 
 /* ---- the message ---- */
 
-static int cause_compare(const void *a, const void *b)
-{
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* How many of these ranks, which are ascending, run the workload. */
 static uint32_t cause_count_running(const struct desc_workload *w, const struct desc_ranks *ranks)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < w->ranks.n; i++)
         n += bsearch(&w->ranks.items[i], ranks->items, ranks->n, sizeof *ranks->items,
-                     cause_compare) != NULL;
+                     rank_compare) != NULL;
     return n;
 }
 

@@ -81,12 +81,6 @@ static const struct proof_item *cuts_item(const struct proof *p, uint32_t rank)
     return NULL;
 }
 
-static int cuts_by_rank(const void *a, const void *b)
-{
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The ranks that the operation waits for, without the one that waits. */
 static struct desc_ranks cuts_waited_for(const struct proof *p, uint32_t rank,
                                          const struct proof_item *item, struct arena *arena)
@@ -101,7 +95,7 @@ static struct desc_ranks cuts_waited_for(const struct proof *p, uint32_t rank,
     if (list.items && !list.n)
         list.items[list.n++] = rank; /* it waits for itself alone */
     if (list.items)
-        qsort(list.items, list.n, sizeof(uint32_t), cuts_by_rank);
+        qsort(list.items, list.n, sizeof(uint32_t), rank_compare);
     return list;
 }
 
@@ -290,7 +284,7 @@ bool cuts_prove(const struct cuts *c, struct arena *arena, struct cuts_proof *ou
     out->nsites = proof_core_calls(&p, &core, out->sites);
     if (arena_failed(arena))
         return false;
-    qsort(out->core.items, out->core.n, sizeof(uint32_t), cuts_by_rank);
+    qsort(out->core.items, out->core.n, sizeof(uint32_t), rank_compare);
     return true;
 }
 

@@ -2,6 +2,7 @@
 #include "diagnose/graph.h"
 
 #include "base/names.h"
+#include "base/parse.h"
 #include "diagnose/blame.h"
 
 #include <stdlib.h>
@@ -53,12 +54,6 @@ static struct desc_ranks graph_peer(const struct evidence *e, uint32_t rank,
     return peer;
 }
 
-static int graph_compare_ranks(const void *a, const void *b)
-{
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* When the job failed, which is what the snapshots are of. */
 static uint64_t graph_time(const struct evidence *e)
 {
@@ -81,7 +76,7 @@ static struct desc_ranks graph_awaited(const struct evidence *e, const struct fo
             late.items[late.n++] = rank;
     }
     if (late.items)
-        qsort(late.items, late.n, sizeof *late.items, graph_compare_ranks);
+        qsort(late.items, late.n, sizeof *late.items, rank_compare);
     return late;
 }
 

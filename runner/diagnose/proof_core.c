@@ -329,12 +329,6 @@ static uint32_t core_set(struct core_search *s, uint32_t start, uint32_t most, u
     return s->n;
 }
 
-static int core_by_rank(const void *a, const void *b)
-{
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The smallest core that is found from some ranks of the component. */
 static bool core_shrink(const struct core_graph *g, uint32_t component, struct proof_core *out)
 {
@@ -363,7 +357,7 @@ static bool core_shrink(const struct core_graph *g, uint32_t component, struct p
         out->n = size;
     }
     if (!simple && out->n)
-        qsort(best, out->n, sizeof *best, core_by_rank);
+        qsort(best, out->n, sizeof *best, rank_compare);
     out->shape = simple ? PROOF_CYCLE : PROOF_SET;
     out->ranks = best;
     return true;

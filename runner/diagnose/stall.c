@@ -7,6 +7,7 @@
 #include "diagnose/stall.h"
 
 #include "base/names.h"
+#include "base/parse.h"
 #include "xalloc.h"
 
 #include <assert.h>
@@ -134,12 +135,6 @@ static void stall_put(struct stall *out, uint32_t **list, uint32_t *n, uint32_t 
     (*list)[(*n)++] = rank;
 }
 
-static int stall_compare_ranks(const void *a, const void *b)
-{
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static struct stall_wait *stall_add(struct stall_search *s, const struct group_snapshot *g)
 {
     struct stall *out = s->out;
@@ -245,7 +240,7 @@ static void stall_list_missing(struct stall_search *s, const struct group_snapsh
             stall_put(s->out, list, n, key.rank);
     }
     if (*n > have)
-        qsort(*list, *n, sizeof **list, stall_compare_ranks);
+        qsort(*list, *n, sizeof **list, rank_compare);
 }
 
 /* ---- operations ---- */
@@ -455,7 +450,7 @@ static void stall_miss_forming(const struct stall_search *s, const struct formin
         if (rank_is_awaited(&s->ranks[rank], f))
             stall_put(s->out, &w->missing, &w->nmissing, rank);
     }
-    qsort(w->missing, w->nmissing, sizeof *w->missing, stall_compare_ranks);
+    qsort(w->missing, w->nmissing, sizeof *w->missing, rank_compare);
     const uint32_t n = w->nmissing;
     w->nmissing = 0;
     for (uint32_t i = 0; i < n; i++)

@@ -10,6 +10,7 @@
 #include "report/fold.h"
 
 #include "base/buf.h"
+#include "base/parse.h"
 #include "base/template.h"
 #include "xalloc.h"
 
@@ -221,17 +222,11 @@ void fold_free(struct fold *f)
 
 /* ---- label ---- */
 
-static int label_compare(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Sorts the numbers, and keeps one of each. */
 static uint32_t label_unique(uint32_t *numbers, uint32_t n)
 {
     uint32_t kept = 0;
-    qsort(numbers, n, sizeof *numbers, label_compare);
+    qsort(numbers, n, sizeof *numbers, rank_compare);
     for (uint32_t i = 0; i < n; i++) {
         if (!kept || numbers[kept - 1] != numbers[i])
             numbers[kept++] = numbers[i];

@@ -4,6 +4,7 @@
  */
 #include "spec/diag_list.h"
 
+#include "spec/source.h"
 #include "xalloc.h"
 
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static int diag_list_file_order(const struct diag_loc *loc)
 {
     if (!loc->line)
         return 2;
-    return loc->file && strncmp(loc->file, "--", 2) == 0;
+    return source_is_option(loc->file);
 }
 
 static int diag_list_compare(const struct diag *a, const struct diag *b)

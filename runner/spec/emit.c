@@ -7,6 +7,7 @@
 
 #include "base/parse.h"
 #include "base/quote.h"
+#include "spec/source.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,15 +34,16 @@ static void emit_character(const char *at, size_t len, FILE *out)
         fwrite(at, 1, len, out);
 }
 
-static void emit_quoted(const char *text, bool secrets, bool dollars, FILE *out)
+static void emit_quoted(const char *text, enum emit_dollars dollars, FILE *out)
 {
     fputc('"', out);
     for (size_t left = strlen(text), n; left; text += n, left -= n) {
         n = utf8_len(text, left) ? utf8_len(text, left) : 1;
-        if (secrets && *text == EMIT_SECRET_DOLLAR && strncmp(text + 1, "{env:", 5) == 0)
+        if (dollars == EMIT_SECRETS && *text == EMIT_SECRET_DOLLAR &&
+            strncmp(text + 1, "{env:", 5) == 0)
             fputc('$', out);
         else if (*text == '$')
-            fputs(dollars ? "$$" : "$", out);
+            fputs(dollars == EMIT_AS_WRITTEN ? "$" : "$$", out);
         else
             emit_character(text, n, out);
     }
@@ -56,12 +58,12 @@ static bool emit_is_bare(const char *text)
     return !node_is_null(&plain) && !text[strspn(text, bare)] && text[0] != '-';
 }
 
-void emit_text(const char *text, bool secrets, FILE *out)
+void emit_text(const char *text, enum emit_dollars dollars, FILE *out)
 {
     if (emit_is_bare(text))
         fputs(text, out);
     else
-        emit_quoted(text, secrets, true, out);
+        emit_quoted(text, dollars, out);
 }
 
 /* ---- trees ---- */
@@ -73,15 +75,15 @@ static void emit_scalar(const struct node *node, FILE *out)
     const bool typed =
         parse_float(node->text, &number, NULL) == 0 || parse_bool(node->text, &flag, NULL) == 0;
     if (node->written && strstr(node->written, "${env:"))
-        emit_quoted(node->written, false, false, out);
+        emit_quoted(node->written, EMIT_AS_WRITTEN, out);
     else if (node_is_null(node))
         fputs("null", out);
     else if (typed && (node->plain || node->written)) /* what a variable made is a number */
         fputs(node->text, out); /* a string that looks like a number keeps its quotes */
     else if (typed)
-        emit_quoted(node->text, false, true, out);
+        emit_quoted(node->text, EMIT_DOLLARS, out);
     else
-        emit_text(node->text, false, out);
+        emit_text(node->text, EMIT_DOLLARS, out);
 }
 
 static void emit_flow(const struct node *node, FILE *out)
@@ -95,7 +97,7 @@ static void emit_flow(const struct node *node, FILE *out)
     for (uint32_t i = 0; i < node->n; i++) {
         fputs(i ? ", " : "", out);
         if (map) {
-            emit_text(node->entries[i].key, false, out);
+            emit_text(node->entries[i].key, EMIT_DOLLARS, out);
             fputs(": ", out);
         }
         emit_flow(map ? node->entries[i].value : node->items[i], out);
@@ -108,7 +110,7 @@ void emit_tree(const struct node *root, FILE *out)
     for (uint32_t i = 0; i < root->n; i++) {
         const struct node *value = root->entries[i].value;
         const bool list = value->kind == NODE_LIST && value->n;
-        emit_text(root->entries[i].key, false, out);
+        emit_text(root->entries[i].key, EMIT_DOLLARS, out);
         fputs(list ? ":\n" : ": ", out);
         for (uint32_t k = 0; list && k < value->n; k++) {
             fputs("  - ", out);
@@ -166,7 +168,7 @@ static void emit_origin(const struct emit_lines *e, const char *line, struct dia
         fprintf(e->out, "%*s # ", gap > 0 ? gap : 0, "");
         emit_put_name(loc.file ? loc.file : e->file, e->out);
     }
-    if (loc.line && !(loc.file && strncmp(loc.file, "--", 2) == 0))
+    if (loc.line && !source_is_option(loc.file))
         fprintf(e->out, ":%u", loc.line);
     fputc('\n', e->out);
 }
@@ -183,7 +185,7 @@ static void emit_member(const struct emit_lines *e, const char *key, struct diag
     const bool fits = emit_fits_line(value);
     fprintf(text, "%*s", (int)indent, "");
     if (key)
-        emit_text(key, false, text);
+        emit_text(key, EMIT_DOLLARS, text);
     fputs(key ? ":" : "-", text);
     if (fits) {
         fputc(' ', text);

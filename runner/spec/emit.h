@@ -12,9 +12,15 @@
 /* The dollar sign of a ${env:NAME} that stands for a secret; any other one is written twice. */
 #define EMIT_SECRET_DOLLAR '\x1a'
 
-/* A scalar, in quotes unless all of its characters are plain in YAML. `secrets`: a
- * EMIT_SECRET_DOLLAR before "{env:" is the dollar sign of a reference. */
-void emit_text(const char *text, bool secrets, FILE *out);
+/* How a dollar sign of a text is written. */
+enum emit_dollars {
+    EMIT_DOLLARS,   /* twice: it is no reference */
+    EMIT_SECRETS,   /* the same; EMIT_SECRET_DOLLAR before "{env:" is that of a reference */
+    EMIT_AS_WRITTEN /* once: the text has references */
+};
+
+/* A scalar, in quotes unless all of its characters are plain in YAML. */
+void emit_text(const char *text, enum emit_dollars dollars, FILE *out);
 
 /* A whole job: a line for each top-level key, and one for each item of its lists. A reference that
  * was replaced is written as it was. */

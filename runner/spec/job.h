@@ -385,6 +385,7 @@ struct job_request {
     uint32_t nvars;
     const char *const *sets; /* "path=value" of --set */
     uint32_t nsets;
+    const char *count; /* -n, which overrides them; NULL: none */
 };
 
 /* Reads a job, adds its layers (layers.h), and makes all checks that need no plugin. Everything is

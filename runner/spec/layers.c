@@ -9,12 +9,12 @@
 #include "spec/layers.h"
 
 #include "base/quote.h"
-#include "base/suggest.h"
 #include "spec/merge.h"
 #include "spec/path.h"
 #include "spec/schema.h"
 #include "spec/set.h"
 #include "spec/vars.h"
+#include "spec/walk.h"
 #include "spec/yaml.h"
 
 #include <errno.h>
@@ -218,16 +218,12 @@ static int layers_unknown_profile(struct layers *l, const struct node *profiles,
                                   struct diag_loc loc)
 {
     const uint32_t n = profiles && profiles->kind == NODE_MAP ? profiles->n : 0;
-    const char **names = arena_calloc(l->arena, n, sizeof *names);
     char known[256] = "";
     struct diag d;
-    for (uint32_t i = 0, used = 0; i < n; i++) {
-        names[i] = profiles->entries[i].key;
-        if (used < sizeof known)
-            used += (uint32_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                                       names[i]);
-    }
-    const char *meant = suggest(name, names, n);
+    for (uint32_t i = 0, used = 0; i < n && used < sizeof known; i++)
+        used += (uint32_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                   profiles->entries[i].key);
+    const char *meant = node_suggest(profiles, name, l->arena);
     diag_at(&d, loc, "the job has no profile %s", QUOTED(name));
     if (meant)
         diag_hint(&d, "did you mean \"%s\"? known here: %s", meant, known);
@@ -260,7 +256,17 @@ static int layers_check_profile(struct layers *l, const char *name, const struct
     return 0;
 }
 
-static int layers_check_profiles(struct layers *l, const struct node *profiles)
+static bool layers_is_selected(const char *name, const char *const *names, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && strcmp(names[i], name) != 0)
+        i++;
+    return i < n;
+}
+
+/* The keys of a selected one are checked with those of the job. */
+static int layers_check_profiles(struct layers *l, const struct node *profiles,
+                                 const char *const *names, uint32_t n)
 {
     struct diag d;
     int code = 0;
@@ -274,8 +280,11 @@ static int layers_check_profiles(struct layers *l, const struct node *profiles)
         return layers_error(l, &d);
     }
     for (uint32_t i = 0; i < profiles->n; i++) {
-        const int rc =
-            layers_check_profile(l, profiles->entries[i].key, profiles->entries[i].value);
+        const struct node_entry *entry = &profiles->entries[i];
+        const int rc = layers_check_profile(l, entry->key, entry->value);
+        if (rc == 0 && !layers_is_selected(entry->key, names, n))
+            walk_check_keys(&schema_job, entry->value,
+                            arena_printf(l->arena, "profiles.%s", entry->key), l->arena, l->diags);
         code = rc < 0 ? rc : code;
     }
     return code;
@@ -285,7 +294,7 @@ static int layers_add_profiles(struct layers *l, struct node **root, const char 
                                uint32_t n)
 {
     const struct node *profiles = node_get(*root, "profiles");
-    int code = layers_check_profiles(l, profiles);
+    int code = layers_check_profiles(l, profiles, names, n);
     for (uint32_t i = 0; i < n && code == 0; i++) {
         const char *file = arena_printf(l->arena, "--profile #%u", i + 1);
         const uint32_t width = (uint32_t)strlen(names[i]);
@@ -320,11 +329,13 @@ int layers_add(struct node **root, const struct job_request *request, struct sou
         code = set_variable(root, request->vars[i], i + 1, sources, arena, diags);
     for (uint32_t i = 0; i < request->nsets && code == 0; i++)
         set_apply(root, request->sets[i], i + 1, sources, arena, diags);
+    if (request->count && code == 0)
+        set_count(root, request->count, sources, arena, diags);
     if (code < 0 || (*root)->kind != NODE_MAP)
         return code;
     *root = merge_finish(*root, &schema_job, arena);
     /* An option may have replaced the only value that refers to a variable. */
-    const bool as_written = !request->nprofiles && !request->nsets;
+    const bool as_written = !request->nprofiles && !request->nsets && !request->count;
     code = vars_fill(root, as_written, arena, diags);
     layers_remove_key(*root, "vars");
     layers_remove_key(*root, "profiles");

@@ -6,6 +6,7 @@
 
 #include "base/parse.h"
 #include "base/quote.h"
+#include "base/suggest.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,15 @@ struct node *node_get(const struct node *map, const char *key)
         if (strcmp(map->entries[i].key, key) == 0)
             return map->entries[i].value;
     return NULL;
+}
+
+const char *node_suggest(const struct node *map, const char *name, struct arena *arena)
+{
+    const uint32_t n = map && map->kind == NODE_MAP ? map->n : 0;
+    const char **names = arena_calloc(arena, n, sizeof *names);
+    for (uint32_t i = 0; i < n; i++)
+        names[i] = map->entries[i].key;
+    return suggest(name, names, n);
 }
 
 struct node *node_copy(const struct node *node, struct arena *arena)

@@ -44,6 +44,8 @@ struct node {
 
 bool node_is_null(const struct node *node); /* an empty value, ~ or null */
 struct node *node_get(const struct node *map, const char *key);
+/* The key of a mapping (NULL or another kind: none) that is most similar to `name`; NULL: none. */
+const char *node_suggest(const struct node *map, const char *name, struct arena *arena);
 struct node *node_copy(const struct node *node,
                        struct arena *arena); /* a shallow copy with separate entries or items */
 struct node *node_scalar(struct arena *arena, const char *text); /* plain, without a place */

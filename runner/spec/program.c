@@ -62,11 +62,11 @@ static void program_put_host(const char *item, struct arena *arena, FILE *out)
     const char *colon = strchr(item, ':');
     if (!colon || strchr(colon + 1, ':') || !colon[1] ||
         colon[1 + strspn(colon + 1, "0123456789")]) {
-        emit_text(item, false, out);
+        emit_text(item, EMIT_DOLLARS, out);
         return;
     }
     fputs("{name: ", out);
-    emit_text(arena_strndup(arena, item, (size_t)(colon - item)), false, out);
+    emit_text(arena_strndup(arena, item, (size_t)(colon - item)), EMIT_DOLLARS, out);
     fprintf(out, ", slots: %s}", colon + 1);
 }
 
@@ -78,7 +78,7 @@ static void program_put_hosts(const char *hosts, struct arena *arena, FILE *out)
     }
     if (program_is_host_file(hosts)) {
         fputs("hosts: {file: ", out);
-        emit_text(hosts, false, out);
+        emit_text(hosts, EMIT_DOLLARS, out);
         fputs("}\n", out);
         return;
     }
@@ -103,7 +103,7 @@ static void program_put_number(const char *word, FILE *out)
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.+-";
     if (word[strspn(word, plain)] || strcmp(word, "-") == 0)
-        emit_text(word, false, out);
+        emit_text(word, EMIT_DOLLARS, out);
     else
         fputs(word, out);
 }
@@ -125,7 +125,7 @@ static void program_put(const struct program *program, struct arena *arena, FILE
     fputs("workloads: [{command: [", out);
     for (uint32_t i = 0; program->command[i]; i++) {
         fputs(i ? ", " : "", out);
-        emit_text(program->command[i], false, out);
+        emit_text(program->command[i], EMIT_DOLLARS, out);
     }
     fputs("]}]\n", out);
 }

@@ -137,13 +137,13 @@ static void resolved_put_flow(const json_t *v, FILE *out)
     json_t *item;
     size_t i;
     if (json_is_string(v)) {
-        emit_text(json_string_value(v), true, out);
+        emit_text(json_string_value(v), EMIT_SECRETS, out);
     } else if (json_is_object(v)) {
         fputc('{', out);
         json_object_foreach((json_t *)(uintptr_t)v, key, item)
         {
             fputs(comma, out);
-            emit_text(key, true, out);
+            emit_text(key, EMIT_SECRETS, out);
             fputs(": ", out);
             resolved_put_flow(item, out);
             comma = ", ";
@@ -167,7 +167,7 @@ static void resolved_put_member(const char *name, json_t *value, FILE *out)
 {
     fputs(name ? "  " : "  - ", out);
     if (name) {
-        emit_text(name, true, out);
+        emit_text(name, EMIT_SECRETS, out);
         fputs(": ", out);
     }
     resolved_put_flow(value, out);

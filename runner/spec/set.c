@@ -7,7 +7,6 @@
 #include "spec/set.h"
 
 #include "base/quote.h"
-#include "base/suggest.h"
 #include "spec/yaml.h"
 
 #include <stdio.h>
@@ -192,9 +191,10 @@ static struct node *set_below(struct setter *s, const struct node *node, uint32_
     return NULL;
 }
 
-static int set_finish(struct setter *s, struct node **root, size_t end)
+/* `start`: where the value begins. */
+static int set_finish(struct setter *s, struct node **root, size_t start)
 {
-    const int code = set_read_value(s, end + 1);
+    const int code = set_read_value(s, start);
     if (code < 0)
         return code;
     struct node *changed = set_below(s, *root, 0);
@@ -202,6 +202,31 @@ static int set_finish(struct setter *s, struct node **root, size_t end)
         return COLLRUN_ERR_INVALID;
     *root = changed;
     return 0;
+}
+
+static const struct node *set_find_vars(const struct node *root)
+{
+    return root->kind == NODE_MAP ? node_get(root, "vars") : NULL;
+}
+
+/* True for a variable that the job declares. */
+static bool set_has_variable(const struct node *root, const char *name)
+{
+    const struct node *vars = set_find_vars(root);
+    return vars && (vars->kind != NODE_MAP || node_get(vars, name));
+}
+
+static int set_unknown_variable(struct setter *s, const struct node *root, const char *name,
+                                struct diag_loc loc)
+{
+    struct diag d;
+    const char *meant = node_suggest(set_find_vars(root), name, s->arena);
+    diag_at(&d, loc, "the job has no variable %s", quote(name, (char[QUOTE_SIZE]){0}));
+    if (meant)
+        diag_hint(&d, "did you mean \"%s\"?", meant);
+    else
+        diag_hint(&d, "`vars` of the job file declares variables: vars: {%.64s: null}", name);
+    return set_add_error(s, &d);
 }
 
 int set_apply(struct node **root, const char *text, uint32_t number, struct source **sources,
@@ -221,24 +246,10 @@ int set_apply(struct node **root, const char *text, uint32_t number, struct sour
                 first);
         return set_add_error(&s, &d);
     }
-    return code < 0 ? code : set_finish(&s, root, end);
-}
-
-static int set_unknown_variable(struct setter *s, const struct node *vars, const char *name)
-{
-    struct diag d;
-    const uint32_t n = vars && vars->kind == NODE_MAP ? vars->n : 0;
-    const char **names = arena_calloc(s->arena, n, sizeof *names);
-    for (uint32_t i = 0; i < n; i++)
-        names[i] = vars->entries[i].key;
-    const char *meant = suggest(name, names, n);
-    diag_at(&d, set_loc(s, 0, strlen(name)), "the job has no variable %s",
-            quote(name, (char[QUOTE_SIZE]){0}));
-    if (meant)
-        diag_hint(&d, "did you mean \"%s\"?", meant);
-    else
-        diag_hint(&d, "`vars` of the job file declares variables: vars: {%.64s: null}", name);
-    return set_add_error(s, &d);
+    const bool of_vars = first && strcmp(first, "vars") == 0 && s.nsteps > 1 && s.steps[1].name;
+    if (of_vars && !set_has_variable(*root, s.steps[1].name))
+        return set_unknown_variable(&s, *root, s.steps[1].name, s.steps[1].loc);
+    return code < 0 ? code : set_finish(&s, root, end + 1);
 }
 
 int set_variable(struct node **root, const char *text, uint32_t number, struct source **sources,
@@ -255,10 +266,20 @@ int set_variable(struct node **root, const char *text, uint32_t number, struct s
         diag_hint(&d, "as in --var model=large");
         return set_add_error(&s, &d);
     }
-    const struct node *vars = (*root)->kind == NODE_MAP ? node_get(*root, "vars") : NULL;
-    if (!vars || !node_get(vars, name))
-        return set_unknown_variable(&s, vars, name);
+    if (!set_has_variable(*root, name))
+        return set_unknown_variable(&s, *root, name, set_loc(&s, 0, end));
     s.steps[0] = (struct step){.name = "vars", .loc = set_loc(&s, 0, end)};
     s.steps[1] = (struct step){.name = name, .loc = set_loc(&s, 0, end)};
-    return set_finish(&s, root, end);
+    return set_finish(&s, root, end + 1);
+}
+
+int set_count(struct node **root, const char *text, struct source **sources, struct arena *arena,
+              struct diag_list *diags)
+{
+    struct setter s = {.text = text, .file = "-n", .arena = arena, .diags = diags, .nsteps = 2};
+    const struct diag_loc loc = set_loc(&s, 0, strlen(text));
+    source_add(sources, arena, s.file, text, strlen(text));
+    s.steps[0] = (struct step){.name = "processes", .loc = loc};
+    s.steps[1] = (struct step){.name = "count", .loc = loc};
+    return set_finish(&s, root, 0);
 }

@@ -20,4 +20,8 @@ int set_apply(struct node **root, const char *text, uint32_t number, struct sour
 int set_variable(struct node **root, const char *text, uint32_t number, struct source **sources,
                  struct arena *arena, struct diag_list *diags);
 
+/* -n: sets processes.count. Its place is in the source "-n". */
+int set_count(struct node **root, const char *text, struct source **sources, struct arena *arena,
+              struct diag_list *diags);
+
 #endif

@@ -61,6 +61,11 @@ struct source *source_add(struct source **list, struct arena *arena, const char 
     return source;
 }
 
+bool source_is_option(const char *name)
+{
+    return name && (strncmp(name, "--", 2) == 0 || strcmp(name, "-n") == 0);
+}
+
 const struct source *source_find(const struct source *list, const char *name)
 {
     if (!name)

@@ -29,6 +29,8 @@ struct source *source_add(struct source **list, struct arena *arena, const char 
  * file". */
 int source_read(struct source **list, struct arena *arena, const char *file, const char *what,
                 struct source **out, struct diag *d);
+/* "--set #1", "-n": no file. */
+bool source_is_option(const char *name);
 const struct source *source_find(const struct source *list, const char *name);
 
 /* The bytes of a line (from 1) without its line break; NULL past the end. */

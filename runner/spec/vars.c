@@ -8,7 +8,6 @@
 
 #include "base/buf.h"
 #include "base/quote.h"
-#include "base/suggest.h"
 #include "spec/interpolate.h"
 #include "spec/yaml.h"
 
@@ -26,6 +25,7 @@ struct var {
 };
 
 struct vars {
+    const struct node *map; /* of the job; NULL: it has no variables */
     struct var *items;
     uint32_t n;
     struct arena *arena;
@@ -58,11 +58,8 @@ static struct var *vars_find(const struct vars *v, const char *name, size_t len)
 
 static void *vars_undefined(struct vars *v, const char *name, struct diag_loc loc)
 {
-    const char **names = arena_calloc(v->arena, v->n, sizeof *names);
+    const char *meant = node_suggest(v->map, name, v->arena);
     struct diag d;
-    for (uint32_t i = 0; i < v->n; i++)
-        names[i] = v->items[i].entry->key;
-    const char *meant = suggest(name, names, v->n);
     diag_at(&d, loc, "the variable %.64s is not defined", name);
     if (meant)
         diag_hint(&d, "did you mean ${var:%s}?", meant);
@@ -262,6 +259,7 @@ static int vars_read(struct vars *v, const struct node *map)
         diag_list_add(v->diags, &d);
         return d.code;
     }
+    v->map = map;
     v->items = arena_calloc(v->arena, map->n, sizeof *v->items);
     for (uint32_t i = 0; i < map->n; i++) {
         const struct node_entry *entry = &map->entries[i];

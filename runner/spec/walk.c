@@ -671,3 +671,33 @@ void walk_read(const struct schema_type *type, const struct node *root, void *ou
                      .names = names};
     walk_read_value(&w, type, root, out);
 }
+
+/* ---- the keys of a part ---- */
+
+static void walk_check_part(struct walk *w, const struct schema_type *type, const struct node *node)
+{
+    if (type->kind == SCHEMA_EITHER)
+        type = node->kind == NODE_MAP ? type->map : node->kind == NODE_LIST ? type->list : NULL;
+    for (uint32_t i = 0; type && node->kind != NODE_SCALAR && i < node->n; i++) {
+        const struct node_entry *entry = node->kind == NODE_MAP ? &node->entries[i] : NULL;
+        const struct schema_type *part = type->item;
+        if (entry && type->kind == SCHEMA_MAP && strncmp(entry->key, "x-", 2) != 0) {
+            const struct schema_key *key = walk_find_key(type, entry->key);
+            part = key ? key->type : NULL;
+            if (!key)
+                walk_unknown_key(w, type, entry);
+        }
+        const size_t mark = entry ? walk_enter_key(w, entry->key) : walk_enter_item(w, i);
+        if (part)
+            walk_check_part(w, part, entry ? entry->value : node->items[i]);
+        walk_leave(w, mark);
+    }
+}
+
+void walk_check_keys(const struct schema_type *type, const struct node *part, const char *path,
+                     struct arena *arena, struct diag_list *diags)
+{
+    struct walk w = {.arena = arena, .diags = diags};
+    snprintf(w.path, sizeof w.path, "%s", path);
+    walk_check_part(&w, type, part);
+}

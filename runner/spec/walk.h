@@ -16,4 +16,9 @@
 void walk_read(const struct schema_type *type, const struct node *root, void *out,
                const struct parse_rank_names *names, struct arena *arena, struct diag_list *diags);
 
+/* Reports the keys that a part of a job has, and the schema does not. Values are not read: they may
+ * have variables, and a null removes what lies below. `path`: of the part, for messages. */
+void walk_check_keys(const struct schema_type *type, const struct node *part, const char *path,
+                     struct arena *arena, struct diag_list *diags);
+
 #endif

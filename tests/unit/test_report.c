@@ -294,7 +294,8 @@ static void a_program_stands_after_two_dashes(void **state)
     assert_null(o.wrap[3]);
     assert_string_equal(o.program[1], "q");
     assert_int_equal(parse(&arena, &o, &d, "collrun a.yaml -n 2 --set processes.count=3"), 0);
-    assert_string_equal(o.sets[1], "processes.count=2");
+    assert_int_equal(o.nsets, 1);
+    assert_string_equal(o.count, "2");
     arena_fini(&arena);
 }
 

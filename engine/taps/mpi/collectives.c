@@ -10,20 +10,11 @@
  */
 #include "taps/mpi/tap.h"
 
+#include "base/call_hash.h"
 #include "base/mpi_names.h"
 #include "base/names.h"
 
 #include <stdlib.h>
-
-#define PAIRS_FROM UINT64_C(0xd6e8feb86659fd93)
-#define PAIRS_TO UINT64_C(0xa0761d6478bd642d)
-
-static uint64_t collective_mix(uint64_t a, uint64_t b)
-{
-    __extension__ const unsigned __int128 product =
-        (unsigned __int128)(a ^ 0xd6e8feb86659fd93u) * (b ^ 0xa0761d6478bd642fu);
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
 
 /* ---- buffers ---- */
 
@@ -47,7 +38,7 @@ static struct collective_data collective_data(const struct tap_call *c, uint8_t 
     d.bytes = n * t.bytes;
     d.type = t.number;
     if (t.number == MPI_TYPE_MIXED)
-        d.hash = (uint32_t)collective_mix(tap_type_repeat(&t, n), 0) | 1;
+        d.hash = (uint32_t)call_hash_mix(tap_type_repeat(&t, n), 0) | 1;
     return d;
 }
 
@@ -72,7 +63,7 @@ static uint64_t collective_weight(const struct tap_type *t, uint64_t count)
 {
     return t->number == MPI_TYPE_MIXED
                ? tap_type_repeat(t, count)
-               : t->units * count * (collective_mix(mpi_type_class(t->number), 1) | 1);
+               : t->units * count * (call_hash_mix(mpi_type_class(t->number), 1) | 1);
 }
 
 /* An array of counts, with one type or an array of types. */
@@ -96,14 +87,6 @@ static void collective_list(const struct tap_call *c, uint8_t counts, uint8_t ty
         if (i == c->comm->rank)
             list->own = weight;
     }
-}
-
-static uint64_t collective_power(uint64_t base, uint32_t exponent)
-{
-    uint64_t power = 1;
-    for (; exponent; exponent >>= 1, base *= base)
-        power *= exponent & 1 ? base : 1;
-    return power;
 }
 
 static uint64_t collective_own(const struct tap_call *c, uint8_t count, uint8_t type,
@@ -148,7 +131,7 @@ static void collective_set(struct collective_sign *s, const struct collective_da
     s->type = d->type;
     s->r.tag = d->hash;
     s->bytes = d->bytes;
-    s->alike = collective_mix(d->count, (uint64_t)mpi_type_class(d->type) << 32 | d->hash);
+    s->alike = call_hash_mix(d->count, (uint64_t)mpi_type_class(d->type) << 32 | d->hash);
 }
 
 /* gather, scatter, allgather, alltoall */
@@ -186,7 +169,7 @@ static void collective_rooted_list(const struct tap_call *c, bool root, struct c
 {
     const struct tap_arguments *at = &c->function->at;
     const bool gathers = c->function->kind == COLLRUN_GATHERV;
-    const uint64_t base = gathers ? PAIRS_FROM : PAIRS_TO;
+    const uint64_t base = gathers ? CALL_HASH_RECEIVED : CALL_HASH_SENT;
     const uint8_t buffer = gathers ? at->sendbuf : at->recvbuf;
     uint64_t own;
     if (root)
@@ -198,7 +181,7 @@ static void collective_rooted_list(const struct tap_call *c, bool root, struct c
     } else {
         own = collective_part(c, gathers, s);
     }
-    s->pairs = own * collective_power(base, c->comm->rank) - list->sum;
+    s->pairs = own * call_hash_power(base, c->comm->rank) - list->sum;
 }
 
 static void collective_vector(const struct tap_call *c, bool root, struct collective_sign *s,
@@ -214,11 +197,11 @@ static void collective_vector(const struct tap_call *c, bool root, struct collec
     *counts = (struct record_counts){.sent = sent.elements, .expected = expected.elements};
     switch ((unsigned)c->function->kind) {
     case COLLRUN_ALLTOALLV: /* in place, a rank sends as much to each as it gets from that one */
-        collective_list(c, at->recvcount, at->recvtype, PAIRS_FROM, &expected);
+        collective_list(c, at->recvcount, at->recvtype, CALL_HASH_RECEIVED, &expected);
         collective_list(c, in_place ? at->recvcount : at->sendcount,
-                        in_place ? at->recvtype : at->sendtype, PAIRS_TO, &sent);
-        s->pairs = sent.sum * collective_power(PAIRS_FROM, me) -
-                   expected.sum * collective_power(PAIRS_TO, me);
+                        in_place ? at->recvtype : at->sendtype, CALL_HASH_SENT, &sent);
+        s->pairs = sent.sum * call_hash_power(CALL_HASH_RECEIVED, me) -
+                   expected.sum * call_hash_power(CALL_HASH_SENT, me);
         for (uint32_t i = 0; i < n; i++)
             s->r.count += sent.elements[i];
         counts->nsent = counts->nexpected = n;
@@ -232,7 +215,7 @@ static void collective_vector(const struct tap_call *c, bool root, struct collec
         counts->nexpected = root ? n : 0;
         break;
     default: /* allgatherv, reduce_scatter: all give the same list */
-        collective_list(c, at->recvcount, at->recvtype, PAIRS_FROM, &expected);
+        collective_list(c, at->recvcount, at->recvtype, CALL_HASH_RECEIVED, &expected);
         s->alike = expected.sum;
         s->r.count = expected.elements[me];
         if (at->sendbuf && !in_place)
@@ -276,8 +259,8 @@ void tap_collective_begin(struct tap_call *c)
     s.r.what = s.what | (uint64_t)s.type << RECORD_WHAT_DTYPE;
     if (collrun_kind_is_vector((enum collrun_kind)kind))
         s.r.tag = record_queue_keep_counts(q, &counts);
-    q->signature = collective_mix(q->signature + s.what, s.alike);
-    q->pairs += s.pairs * (collective_mix(number, 0) | 1);
+    q->signature = call_hash_mix(q->signature + s.what, s.alike);
+    q->pairs += s.pairs * call_hash_factor(number);
     const uint64_t index = record_queue_reserve(q, 1);
     c->at.since = record_ticks(q->head);
     record_queue_write(q, index, &s.r, number, RECORD_STARTED, c->at.since);

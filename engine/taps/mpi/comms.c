@@ -14,6 +14,7 @@
 
 #include "base/mpi_names.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +88,7 @@ struct tap_comm *tap_comm_find(word argument)
 static void comm_lock(void)
 {
     while (atomic_exchange(&comms.lock, 1))
-        continue;
+        sched_yield();
 }
 
 static void comm_unlock(void)
