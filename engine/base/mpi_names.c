@@ -140,6 +140,18 @@ unsigned mpi_type_bytes(unsigned type)
     return type < MPI_TYPES && types[type].sort != PAIR ? types[type].size : 0;
 }
 
+bool mpi_types_fit(unsigned sent, unsigned received)
+{
+    if (sent >= MPI_TYPES || received >= MPI_TYPES)
+        return true;
+    const struct mpi_type_row *a = &types[sent], *b = &types[received];
+    const bool integers =
+        (a->sort == SIGNED || a->sort == UNSIGNED) && (b->sort == SIGNED || b->sort == UNSIGNED);
+    if (!a->sort || !b->sort || a->sort == BYTES || b->sort == BYTES)
+        return true;
+    return a->size == b->size && (integers || a->sort == b->sort);
+}
+
 /* ---- operators ---- */
 
 static const char *const mpi_ops[] = {"",           "MPI_MAX",     "MPI_MIN",  "MPI_SUM",
@@ -202,8 +214,9 @@ static void mpi_call_add_message(const struct mpi_call *call, unsigned kind, cha
     char tag[40] = "tag=MPI_ANY_TAG";
     if (call->tag != COLLRUN_ANY_TAG)
         snprintf(tag, sizeof tag, "tag=%u", call->tag);
-    mpi_call_add_rank(out, len, kind == (unsigned)COLLRUN_SEND ? "dest" : "source",
-                      call->root_or_peer);
+    mpi_call_add_rank(
+        out, len, kind == (unsigned)COLLRUN_SEND && call->op != MPI_RECEIVES ? "dest" : "source",
+        call->root_or_peer);
     mpi_call_add(out, len, tag);
 }
 

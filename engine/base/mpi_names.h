@@ -46,6 +46,11 @@ unsigned mpi_type_class(unsigned type);
 /* Bytes of one element; 0: not known. */
 unsigned mpi_type_bytes(unsigned type);
 
+/* False: a message of the first type must not be received as the second one. */
+bool mpi_types_fit(unsigned sent, unsigned received);
+/* In a record, `op` of a receive: MPI_Sendrecv has a send and a receive. */
+enum { MPI_RECEIVES = 1 };
+
 /* MPI applies the operator to elements of the type; true if one of them is not known. */
 bool mpi_op_takes(unsigned op, unsigned type);
 /* Operators count from 1, in the order of the standard's table: MPI_MAX is 1. */
@@ -53,9 +58,9 @@ const char *mpi_op_name(unsigned op);
 
 /* One call, in the form that is recorded. Members that its kind does not have are not read. */
 struct mpi_call {
-    unsigned function, type, op;
-    int root_or_peer; /* a rank of the communicator; -1: any */
-    uint32_t tag;     /* of a message; COLLRUN_ANY_TAG */
+    unsigned function, type, op; /* op of a message: MPI_RECEIVES, or 0 */
+    int root_or_peer;            /* a rank of the communicator; -1: any */
+    uint32_t tag;                /* of a message; COLLRUN_ANY_TAG */
     uint64_t count;
 };
 

@@ -188,8 +188,7 @@ static void mismatch_begin_text(const struct evidence *e, struct verdict *v)
     blame_append(&v->diag, line);
 }
 
-/* "ranks 0 and 2-3 call allreduce(3 x int64, sum), rank 1 calls barrier()" */
-static void mismatch_add_calls(const struct evidence *e, const struct verdict *v, struct diag *d)
+void mismatch_append_calls(const struct evidence *e, const struct verdict *v, struct diag *d)
 {
     for (uint32_t i = 0; i < v->ncalls; i++) {
         char ranks[200], line[640];
@@ -265,7 +264,7 @@ static void mismatch_difference(const struct evidence *e, const struct align_dif
         mismatch_add_counts(d, &v->diag);
     } else {
         mismatch_list_calls(e, d, arena, v);
-        mismatch_add_calls(e, v, &v->diag);
+        mismatch_append_calls(e, v, &v->diag);
     }
     mismatch_end_text(d, v);
 }
@@ -358,7 +357,7 @@ void mismatch_blame_extra(const struct evidence *e, const struct desc_ranks *end
     v->rank = v->culprits.items[0];
     mismatch_set_extra(e, arena, v);
     mismatch_begin_text(e, v);
-    mismatch_add_calls(e, v, &v->diag);
+    mismatch_append_calls(e, v, &v->diag);
     snprintf(line, sizeof line, "%s%s %s ended without it", v->ncalls ? ", " : "",
              blame_ranks_text(ended, ranks, sizeof ranks), ended->n == 1 ? "has" : "have");
     blame_append(&v->diag, line);
@@ -438,7 +437,7 @@ static void mismatch_blame_destroyed(const struct evidence *e, const struct reco
              blame_ranks_text(&d->closers, ranks, sizeof ranks), d->closers.n == 1 ? "has" : "have",
              g->name, g->name, (unsigned long long)g->started);
     blame_append(&v->diag, line);
-    mismatch_add_calls(e, v, &v->diag);
+    mismatch_append_calls(e, v, &v->diag);
     if (!v->ncalls) {
         snprintf(line, sizeof line, "%s %s gone on",
                  blame_ranks_text(&d->callers, ranks, sizeof ranks),
@@ -644,7 +643,7 @@ static void mismatch_report_forming(const struct evidence *e, struct verdict *v)
         blame_append(&v->diag, line);
     }
     blame_append(&v->diag, "members disagree about a new group: ");
-    mismatch_add_calls(e, v, &v->diag);
+    mismatch_append_calls(e, v, &v->diag);
     v->diag.hint[0] = '\0';
     diag_hint(&v->diag, strcmp(v->field, "kind") == 0
                             ? "all members of a group must call its collectives and split it in "

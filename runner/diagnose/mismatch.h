@@ -29,4 +29,8 @@ bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct
 void mismatch_blame_extra(const struct evidence *e, const struct desc_ranks *ended,
                           struct arena *arena, struct verdict *v);
 
+/* Appends v->calls: "ranks 0 and 2-3 call MPI_Bcast(...) at main (a.c:12), rank 1 calls
+ * MPI_Reduce(...)". */
+void mismatch_append_calls(const struct evidence *e, const struct verdict *v, struct diag *d);
+
 #endif

@@ -9,6 +9,7 @@
 #include "base/parse.h"
 #include "diagnose/blame.h"
 #include "diagnose/graph.h"
+#include "diagnose/message_pairs.h"
 #include "diagnose/mismatch.h"
 #include "diagnose/waits.h"
 
@@ -269,8 +270,11 @@ static void verdict_find_cause(const struct evidence *e, struct arena *arena, st
     verdict_init(v, e->job.class, e->job.exit_code, &e->job.diag);
     verdict_choose(e, v);
     verdict_choose_connection(e, v);
-    if (v->class == CAUSE_NONE)
+    if (v->class == CAUSE_NONE) {
+        if (message_pairs_find(e, WIRE_HOST, arena, v))
+            v->exit_code = EXIT_FAILED;
         return;
+    }
     if (v->rank != WIRE_HOST) {
         v->exit_code = v->own_code = cause_exit_code(&e->ranks[v->rank], v->class);
         verdict_blame_ends(e, arena, v);
@@ -282,7 +286,9 @@ static void verdict_find_cause(const struct evidence *e, struct arena *arena, st
     else if (v->class == CAUSE_MISMATCH)
         mismatch_blame(e, arena, v);
     else if (verdict_may_hide_mismatch(e, v) &&
-             (mismatch_find_hidden(e, arena, v) || mismatch_find_destroyed(e, arena, v)))
+             (mismatch_find_hidden(e, arena, v) || mismatch_find_destroyed(e, arena, v) ||
+              (verdict_ended_in_mpi(&e->ranks[v->rank]) &&
+               message_pairs_find(e, v->rank, arena, v))))
         return;
     else if (v->class == CAUSE_HOST_LOST)
         verdict_blame_lost(e, arena, v);

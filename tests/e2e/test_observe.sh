@@ -110,6 +110,12 @@ arguments() {
     mpi 2 "$1" "same buffer"
     is "what MPI lets pass: code, class" "$code $(field verdict.class)" "0 ok"
     like "what MPI lets pass is a warning" "$(field verdict.warnings.0.text)" '^MPI_Sendrecv( at .*)?: the buffers to send and to receive are the same$'
+    mpi 3 "$1" "long message"
+    is "a long message: class, suspects, field" "$(field verdict.class verdict.suspects verdict.field)" "mismatch [0, 2] count"
+    like "a long message: the calls" "$(err)" 'a message of MPI_COMM_WORLD is longer than its receive: rank 0 calls MPI_Sendrecv\(count=4, MPI_INT, dest=2, tag=4\)( at call_pair \(mistakes.c:[0-9]+\))?, rank 2 calls MPI_Recv\(count=3, MPI_INT, source=0, tag=4\)( at call_pair \(mistakes.c:[0-9]+\))?$'
+    mpi 2 "$1" "other type"
+    is "another type: code, class, field" "$code $(field verdict.class verdict.field)" "1 mismatch dtype"
+    like "another type: the calls" "$(err)" 'is received with another type: rank 0 calls MPI_Sendrecv\(count=4, MPI_INT, dest=1, tag=4\)( at .*)?, rank 1 calls MPI_Recv\(count=2, MPI_DOUBLE, source=0, tag=4\)'
     mpi 2 "$1" leaks
     is "leaks: code, class" "$code $(field verdict.class)" "0 ok"
     unlike "leaks: not on stderr" "$(<err)" '^collrun: .*MPI_'

@@ -77,6 +77,7 @@ static void message_record(struct tap_request *r, int i, const struct record_at 
     call.root_or_peer = peer;
     call.kind = r->function;
     call.dtype = p->dtype;
+    call.op = p->kind == COLLRUN_SEND ? 0 : MPI_RECEIVES;
     r->number = atomic_fetch_add_explicit(&r->comm->last_message, 1, memory_order_relaxed) + 1;
     r->entries[i] = record_queue_reserve(q, 1);
     record_queue_write(q, r->entries[i], &call, r->number, RECORD_STARTED, at->since);
@@ -250,6 +251,10 @@ static void message_probed(struct tap_call *c, int rc)
         r->parts[0].peer = (int32_t)r->comm->world[source];
         r->parts[0].tag = (uint32_t)tag;
         record_take(c->writer, c->thread, &r->parts[0]);
+        /* What matches sends with receives must know that a message is gone. */
+        message_record(r, 0, &c->at, 0);
+        record_queue_end(&r->comm->messages, r->entries[0], RECORD_DONE, 0);
+        record_queue_leave(&r->comm->messages, r->number);
     }
     record_outside(c->thread);
 }

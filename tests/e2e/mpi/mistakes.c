@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program of MPI in which the last rank makes one mistake that no other rank is needed for; the
- * first word names it. "right" makes calls that look like mistakes.
+ * A program of MPI in which the last rank makes one mistake, which the first word names. No other
+ * rank is needed for it, but for those of messages to the last rank. "right" makes calls that look
+ * like mistakes.
  */
 #include <mpi.h>
 
@@ -80,6 +81,47 @@ static void attach_comm(void)
     MPI_Comm_free_keyval(&key);
 }
 
+/* Rank 0 and the last one disagree about a message. */
+static void call_pair(void)
+{
+    double d[2] = {0};
+    MPI_Request request;
+    if (rank == 0) {
+        MPI_Send(x, 1, MPI_INT, size - 1, 3, MPI_COMM_WORLD);
+        MPI_Sendrecv(x, 4, MPI_INT, size - 1, 4, y, 1, MPI_INT, size - 1, 4, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+    } else if (rank == size - 1) {
+        MPI_Recv(x, 2, MPI_UNSIGNED, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Isend(y, 1, MPI_INT, 0, 4, MPI_COMM_WORLD, &request);
+        if (is("long message"))
+            MPI_Recv(x, 3, MPI_INT, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Recv(d, 2, MPI_DOUBLE, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+}
+
+/* Receives whose order does not say which message they get, and types that programs mix. */
+static void call_right_pairs(void)
+{
+    char bytes[2 * sizeof(float)];
+    float f[2] = {0};
+    MPI_Request requests[2];
+    MPI_Message message;
+    MPI_Status status;
+    MPI_Isend(x, 4, MPI_INT, rank, 1, MPI_COMM_WORLD, &requests[0]);
+    MPI_Isend(f, 2, MPI_FLOAT, rank, 1, MPI_COMM_SELF, &requests[1]);
+    MPI_Recv(x, 8, MPI_INT, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+    MPI_Cancel(&requests[1]);
+    MPI_Wait(&requests[1], &status);
+    MPI_Isend(f, 2, MPI_FLOAT, 0, 2, MPI_COMM_SELF, &requests[0]);
+    MPI_Mprobe(0, MPI_ANY_TAG, MPI_COMM_SELF, &message, &status);
+    MPI_Mrecv(bytes, 8, MPI_BYTE, &message, &status);
+    MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+    MPI_Sendrecv(x, 1, MPI_INT, 0, 2, y, 1, MPI_INT, 0, 2, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+}
+
 static void call_right(void)
 {
     const MPI_Aint at = (MPI_Aint)(void *)x;
@@ -124,6 +166,9 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (is("right")) {
         call_right();
+        call_right_pairs();
+    } else if (is("long message") || is("other type")) {
+        call_pair();
     } else if (rank == size - 1) {
         call_messages();
         call_collectives();
