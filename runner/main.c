@@ -13,6 +13,7 @@
 #include "connect/placed.h"
 #include "connect/spawn.h"
 #include "html/page.h"
+#include "matrix_run.h"
 #include "new.h"
 #include "opts.h"
 #include "plan/checks.h"
@@ -28,7 +29,9 @@
 #include "run/run.h"
 #include "run/terminal.h"
 #include "spec/emit.h"
+#include "spec/matrix.h"
 #include "spec/names.h"
+#include "spec/path.h"
 #include "spec/program.h"
 #include "spec/schema_text.h"
 #include "spec/secrets.h"
@@ -44,8 +47,11 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { MATRIX_WITHOUT_YES = 1000 }; /* combinations */
 
 struct session { /* one invocation of collrun */
     struct arena arena;
@@ -56,6 +62,8 @@ struct session { /* one invocation of collrun */
     struct prefix_plugins backends, workloads;
     struct plan_input in;
     struct desc desc;
+    uint32_t combination; /* of the matrix */
+    bool *selected;       /* each combination; NULL: the job has no matrix */
 };
 
 /* Prints an error that is not about the job; returns the exit code. */
@@ -162,6 +170,14 @@ static void show_warnings(struct session *s)
         report_diags(&s->report, &s->diags);
 }
 
+/* Forgets the job, so that another combination of its matrix can be read. */
+static void reset_job(struct session *s)
+{
+    diag_list_fini(&s->diags);
+    diag_list_init(&s->diags);
+    s->job = (struct job){0};
+}
+
 /* Reads the job file, or makes one of the program on the command line. Returns 0, or the exit code
  * after it has printed why there is none; errors in the job are in `diags`. */
 static int read_job(struct session *s)
@@ -173,7 +189,8 @@ static int read_job(struct session *s)
                                   .vars = s->opts.vars,
                                   .nvars = s->opts.nvars,
                                   .sets = s->opts.sets,
-                                  .nsets = s->opts.nsets};
+                                  .nsets = s->opts.nsets,
+                                  .combination = s->combination};
     if (!s->opts.program || s->opts.nsets) /* else the job file of the program has it */
         request.count = s->opts.count;
     const struct program program = {s->opts.program, s->opts.count, s->opts.gpus,
@@ -193,14 +210,41 @@ static int read_job(struct session *s)
     return 0;
 }
 
-/* Reads the job and plans it. Returns 0, or the exit code after it has printed the errors. */
-static int make_plan(struct session *s)
+/* Finds the combinations that --only leaves. Returns 0, or the exit code. */
+static int select_combinations(struct session *s)
+{
+    const struct job_matrix *matrix = &s->job.matrix;
+    const struct opts *o = &s->opts;
+    struct diag d;
+    uint32_t n = 0;
+    if (!matrix->n && !matrix->refused && (o->nonly || o->resume || o->yes)) {
+        diag_set(&d, COLLRUN_ERR_INVALID, "--%s: the job has no matrix",
+                 o->nonly    ? "only"
+                 : o->resume ? "resume"
+                             : "yes");
+        return fail(s, &d, EXIT_JOB);
+    }
+    if (!matrix->n)
+        return 0;
+    s->selected = arena_calloc(&s->arena, matrix->n, sizeof *s->selected);
+    memset(s->selected, true, matrix->n * sizeof *s->selected);
+    for (uint32_t i = 0; i < o->nonly; i++)
+        if (matrix_select(matrix, o->only[i], s->selected, &d) < 0)
+            return fail(s, &d, EXIT_JOB);
+    for (uint32_t i = 0; i < matrix->n; i++)
+        n += s->selected[i];
+    if (n)
+        return 0;
+    diag_set(&d, COLLRUN_ERR_INVALID,
+             "--only: no combination of the matrix has all of these values");
+    return fail(s, &d, EXIT_JOB);
+}
+
+/* Plans the job that was read. Returns 0, or the exit code after it has printed the errors. */
+static int plan_job(struct session *s)
 {
     struct diag d;
     const char *engine;
-    const int exit_code = read_job(s);
-    if (exit_code)
-        return exit_code;
     if (!s->job.complete)
         return fail_all(s);
     diag_init(&d);
@@ -234,6 +278,21 @@ static int make_plan(struct session *s)
     return rc < 0 ? fail(s, &d, EXIT_JOB) : 0;
 }
 
+/* Reads the job and plans it; of a matrix, the first combination that --only leaves. */
+static int make_plan(struct session *s)
+{
+    int exit_code = read_job(s);
+    if (!exit_code)
+        exit_code = select_combinations(s);
+    while (!exit_code && s->selected && !s->selected[s->combination])
+        s->combination++;
+    if (!exit_code && s->combination) {
+        reset_job(s);
+        exit_code = read_job(s);
+    }
+    return exit_code ? exit_code : plan_job(s);
+}
+
 /* ---- subcommands ---- */
 
 /* A command succeeds only if its result could be written to stdout. */
@@ -252,11 +311,10 @@ static void on_usr1(int sig)
     (void)sig;
 }
 
-static int command_run(struct session *s)
+/* Runs the job that was read. */
+static int run_planned(struct session *s)
 {
-    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_usr1, .sa_flags = SA_RESTART}, NULL);
-    spawn_raise_file_limit();
-    int exit_code = make_plan(s);
+    int exit_code = plan_job(s);
     struct run_options options = {
         .report = &s->report, .quiet = s->opts.quiet, .verbose = s->opts.verbose};
     if (exit_code)
@@ -270,6 +328,112 @@ static int command_run(struct session *s)
     if (!at_once && exit_code)
         show_warnings(s);
     return exit_code;
+}
+
+/* In the process of a combination. */
+static int run_combination(void *context, uint32_t combination, const char *dir)
+{
+    struct session *s = context;
+    s->combination = combination;
+    s->opts.run_dir = template_literal(dir, &s->arena);
+    s->report.color = false;
+    reset_job(s);
+    const int exit_code = read_job(s);
+    return exit_code ? exit_code : run_planned(s);
+}
+
+/* Reads every combination, so that errors are found before the first one runs. */
+static int check_combinations(struct session *s)
+{
+    for (uint32_t i = 0; i < s->job.matrix.n; i++) {
+        if (!s->selected[i])
+            continue;
+        s->combination = i;
+        reset_job(s);
+        int exit_code = read_job(s);
+        if (!exit_code && diag_list_count(&s->diags))
+            exit_code = fail_all(s);
+        if (!exit_code)
+            continue;
+        report_line(&s->report, arena_printf(&s->arena, "this is the job with %s",
+                                             matrix_text(&s->job.matrix, i, &s->arena)));
+        return exit_code;
+    }
+    return 0;
+}
+
+/* The folder of the matrix. NULL: an error in *d. */
+static const char *matrix_dir(struct session *s, struct diag *d)
+{
+    const struct opts *o = &s->opts;
+    if (o->run_dir && set_run_dir(s, o->run_dir, d) < 0)
+        return NULL;
+    const char *text = s->job.logging.dir.v, *dir = NULL;
+    if (!text) {
+        diag_at(d, s->job.matrix.loc, "matrix: its runs need a folder");
+        diag_hint(d, "add `dir` to logging, or use --run-dir DIR");
+        return NULL;
+    }
+    const struct template_values values = {.run_id = make_run_id(&s->arena)};
+    if (template_expand(text, &values, &s->arena, &dir, d) < 0)
+        return NULL;
+    if (o->resume && strstr(text, "{run_id}")) {
+        diag_set(d, COLLRUN_ERR_INVALID, "--resume: every run of this job has another folder");
+        diag_hint(d, "--run-dir DIR names the one of the matrix that is continued");
+        return NULL;
+    }
+    return path_join(s->job.dir, dir, &s->arena);
+}
+
+static int run_matrix(struct session *s)
+{
+    const struct job_matrix *matrix = &s->job.matrix;
+    struct diag d;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < matrix->n; i++)
+        n += s->selected[i];
+    diag_init(&d);
+    if (n > MATRIX_WITHOUT_YES && !s->opts.yes) {
+        diag_at(&d, matrix->loc, "matrix: %u combinations", n);
+        diag_hint(&d, "--yes runs more than %d; --only AXIS=VALUE selects some",
+                  MATRIX_WITHOUT_YES);
+        return fail(s, &d, EXIT_JOB);
+    }
+    if (s->opts.trace || s->opts.wrap) {
+        diag_set(&d, COLLRUN_ERR_INVALID, "--%s: a matrix has more than one run",
+                 s->opts.trace ? "trace" : "wrap");
+        diag_hint(&d, s->opts.trace ? "logging.trace writes one in each run directory"
+                                    : "--print-job of a job without the matrix");
+        return fail(s, &d, EXIT_JOB);
+    }
+    int exit_code = check_combinations(s);
+    const char *dir = exit_code ? NULL : matrix_dir(s, &d);
+    if (!dir)
+        return exit_code ? exit_code : fail(s, &d, EXIT_JOB);
+    const struct job job = s->job; /* run_combination reads it anew, in another process */
+    show_warnings(s);
+    const struct matrix_run run = {.job = &job,
+                                   .dir = dir,
+                                   .selected = s->selected,
+                                   .resume = s->opts.resume,
+                                   .report = &s->report,
+                                   .run = run_combination,
+                                   .context = s};
+    exit_code = matrix_run(&run);
+    const int written = finish(s);
+    return exit_code ? exit_code : written;
+}
+
+static int command_run(struct session *s)
+{
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_usr1, .sa_flags = SA_RESTART}, NULL);
+    spawn_raise_file_limit();
+    int exit_code = read_job(s);
+    if (!exit_code)
+        exit_code = select_combinations(s);
+    if (exit_code)
+        return exit_code;
+    return s->selected ? run_matrix(s) : run_planned(s);
 }
 
 /* --print-job: the file of the program on the command line, with what --set has changed; and
@@ -289,9 +453,38 @@ static int command_print_job(struct session *s)
     return finish(s);
 }
 
+/* The other combinations after the first one, each in a process. */
+static int check_matrix(struct session *s)
+{
+    for (uint32_t i = s->combination + 1; i < s->job.matrix.n; i++) {
+        int status;
+        if (!s->selected[i])
+            continue;
+        fflush(NULL);
+        const pid_t child = fork();
+        if (child == 0) {
+            s->combination = i;
+            reset_job(s);
+            int exit_code = read_job(s);
+            exit_code = exit_code ? exit_code : plan_job(s);
+            if (exit_code)
+                report_line(&s->report, arena_printf(&s->arena, "this is the job with %s",
+                                                     matrix_text(&s->job.matrix, i, &s->arena)));
+            exit(exit_code);
+        }
+        if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
+            return EXIT_INTERNAL;
+        if (WEXITSTATUS(status))
+            return WEXITSTATUS(status);
+    }
+    return 0;
+}
+
 static int command_check(struct session *s)
 {
     int exit_code = make_plan(s);
+    if (!exit_code && s->selected)
+        exit_code = check_matrix(s);
     if (exit_code)
         return exit_code;
     if (!s->opts.quiet && s->diags.n)
@@ -309,6 +502,11 @@ static int command_plan(struct session *s)
         exit_code = placed_ask(&s->job, &s->desc, &s->arena, &s->report, s->opts.verbose);
     if (exit_code)
         return exit_code;
+    if (s->selected && !s->opts.quiet)
+        report_line(&s->report,
+                    arena_printf(&s->arena, "a matrix of %u combinations: this is the plan of %s",
+                                 s->job.matrix.n,
+                                 matrix_text(&s->job.matrix, s->combination, &s->arena)));
     if (s->opts.json)
         show_plan_json(&s->desc, &s->job.env.secrets, &s->arena, stdout);
     else

@@ -268,6 +268,8 @@ static void opts_apply(struct opts *o, enum opts_option id, const char *value)
                            [OPTION_HOSTS] = &o->hosts,
                            [OPTION_PRINT_JOB] = &o->print_job,
                            [OPTION_RESOLVED] = &o->resolved,
+                           [OPTION_RESUME] = &o->resume,
+                           [OPTION_YES] = &o->yes,
                            [OPTION_MAN] = &o->man,
                            [OPTION_PYTHON] = &o->python,
                            [OPTION_QUIET] = &o->quiet,
@@ -281,6 +283,8 @@ static void opts_apply(struct opts *o, enum opts_option id, const char *value)
         o->vars[o->nvars++] = value;
     else if (id == OPTION_PROFILE)
         o->profiles[o->nprofiles++] = value;
+    else if (id == OPTION_ONLY)
+        o->only[o->nonly++] = value;
     else if (id == OPTION_COUNT)
         o->count = value;
     else if (id == OPTION_HOST_LIST)
@@ -520,6 +524,7 @@ int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, str
     o.sets = arena_calloc(arena, (size_t)argc, sizeof *o.sets);
     o.vars = arena_calloc(arena, (size_t)argc, sizeof *o.vars);
     o.profiles = arena_calloc(arena, (size_t)argc, sizeof *o.profiles);
+    o.only = arena_calloc(arena, (size_t)argc, sizeof *o.only);
     unsigned seen = 0;
     bool only_words = false;
     for (argv++; argc > 0 && *argv; argv++) {

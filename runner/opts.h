@@ -35,8 +35,8 @@ struct opts {
     const char *count;     /* -n, as written */
     const char *host_list; /* --hosts of a program */
     const char *gpus;      /* --gpus of a program */
-    const char **sets, **vars, **profiles;
-    uint32_t nsets, nvars, nprofiles;
+    const char **sets, **vars, **profiles, **only;
+    uint32_t nsets, nvars, nprofiles, nonly;
     /* NULL = logging.dir of the job. May contain {run_id}; relative to the working directory. */
     const char *run_dir;
     const char *output;     /* -o; NULL = not given */
@@ -44,7 +44,8 @@ struct opts {
     const char *trace;      /* --trace; NULL = not given */
     const char *wrap_ranks; /* --wrap: NULL = not given */
     char *const *wrap;      /* its command, which ends with NULL */
-    bool json, hosts, print_job, resolved, man, python, quiet, verbose, no_color, help, version;
+    bool json, hosts, print_job, resolved, resume, yes, man, python, quiet, verbose, no_color, help,
+        version;
 };
 
 int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, struct diag *d);

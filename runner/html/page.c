@@ -43,6 +43,7 @@ struct page {
  *   bandwidth   bytes per slice of slice_us
  *   waits       compared, last (per rank), waited: [rank][for the rank that came last], of at most
  *               PAGE_MATRIX ranks, and others: how long all others waited for each rank
+ *   matrix      matrix.json; the page then has nothing else
  *   bench, other_bench, stragglers, ranks, counted, groups, places, events: of the files
  */
 
@@ -363,7 +364,7 @@ static void page_head(const struct page *p)
           "<meta name=\"color-scheme\" content=\"light dark\">\n"
           "<meta name=\"referrer\" content=\"no-referrer\">\n<title>",
           p->out);
-    markup_text(p->out, run_files_text(p->run->result, "job"));
+    markup_text(p->out, run_files_text(p->run->matrix ? p->run->matrix : p->run->result, "job"));
     fputs(" - collrun report</title>\n<style>", p->out);
     fwrite(html_page_css, 1, sizeof html_page_css - 1, p->out);
     fputs("</style>\n</head>\n<body>\n", p->out);
@@ -452,6 +453,13 @@ static void page_job(const struct page *p)
 
 /* ---- the whole ---- */
 
+static void page_write_script(const struct page *p)
+{
+    fputs("</script>\n<script>", p->out);
+    fwrite(html_page_js, 1, sizeof html_page_js - 1, p->out);
+    fputs("</script>\n</body>\n</html>\n", p->out);
+}
+
 /* The parts that a script draws, in the order of page.js, stand between verdict and output. */
 static void page_write(const struct page *p)
 {
@@ -469,9 +477,31 @@ static void page_write(const struct page *p)
     json_t *data = page_data(p);
     markup_data(p->out, data);
     json_decref(data);
-    fputs("</script>\n<script>", p->out);
-    fwrite(html_page_js, 1, sizeof html_page_js - 1, p->out);
-    fputs("</script>\n</body>\n</html>\n", p->out);
+    page_write_script(p);
+}
+
+/* The runs of a matrix: page.js draws a table, and a curve for each metric. */
+static void page_write_matrix(const struct page *p)
+{
+    const json_t *runs = json_object_get(p->run->matrix, "combinations");
+    size_t i, ok = 0;
+    json_t *run, *data = json_object();
+    json_array_foreach(runs, i, run) ok += strcmp(run_files_text(run, "class"), "ok") == 0;
+    json_object_set(data, "matrix", p->run->matrix);
+    page_head(p);
+    fputs("<header class=\"", p->out);
+    fputs(ok == json_array_size(runs) ? "ok" : "bad", p->out);
+    fputs("\">\n<h1>", p->out);
+    markup_text(p->out, run_files_text(p->run->matrix, "job"));
+    fprintf(p->out, "</h1>\n<p>A matrix: %zu of %zu runs are ok.</p>\n</header>\n", ok,
+            json_array_size(runs));
+    fputs("<main>\n<div id=\"drawn\"></div>\n<noscript><p class=\"empty\">The script of this page "
+          "draws its charts and tables, which are missing. matrix.json and matrix.csv have their "
+          "numbers.</p></noscript>\n</main>\n<script type=\"application/json\" id=\"data\">",
+          p->out);
+    markup_data(p->out, data);
+    json_decref(data);
+    page_write_script(p);
 }
 
 /* ---- collrun report ---- */
@@ -481,7 +511,11 @@ enum { HTML_PATH = 4096 };
 static void html_command_page(struct page *p, struct ops *ops)
 {
     struct trace_file trace = {0};
-    FILE *in = run_files_find(p->run, "trace.json");
+    FILE *in = p->run->matrix ? NULL : run_files_find(p->run, "trace.json");
+    if (p->run->matrix) {
+        page_write_matrix(p);
+        return;
+    }
     if (in) {
         trace_file_read(&trace, in, ops);
         fclose(in);

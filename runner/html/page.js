@@ -109,7 +109,7 @@ function overTime(slices, us) { // bytes per second
 }
 
 // Lines over logarithmic axes. A curve is {name, colour, other, points: [[x, y]]}; points that are not above 0 are left out.
-function logLog(title, curves, valueY) {
+function logLog(title, curves, valueY, valueX = size, unit = "bytes") {
   const drawn = (c) => c.points.filter((p) => p[0] > 0 && p[1] > 0);
   const all = curves.flatMap(drawn).map((p) => p.map(Math.log10));
   if (!all.length) return [];
@@ -122,8 +122,8 @@ function logLog(title, curves, valueY) {
   const lines = [], step = Math.ceil((high[1] - low[1]) / 6);
   for (let e = low[1]; e <= high[1]; e += step) lines.push(...lineY(y(Math.pow(10, e)), valueY(Math.pow(10, e))));
   const power = Math.round(low[0] * Math.log2(10)), end = Math.round(high[0] * Math.log2(10));
-  for (let e = power; e <= end; e += Math.max(1, Math.floor((end - power + 7) / 8))) lines.push(...lineX(x(Math.pow(2, e)), size(Math.pow(2, e))));
-  lines.push(el("text", { class: "axis", x: LEFT + WIDTH / 2, y: TOP + HEIGHT + 36 }, "bytes"));
+  for (let e = power; e <= end; e += Math.max(1, Math.floor((end - power + 7) / 8))) lines.push(...lineX(x(Math.pow(2, e)), valueX(Math.pow(2, e))));
+  lines.push(el("text", { class: "axis", x: LEFT + WIDTH / 2, y: TOP + HEIGHT + 36 }, unit));
   const looks = (c) => `line s${c.colour % 8} d${Math.floor(c.colour / 8) % 3}${c.other ? " other" : ""}`;
   const paths = curves.map((c) => el("path", { class: looks(c), d: drawn(c).map((p, i) => (i ? "L" : "M") + x(p[0]) + " " + y(p[1])).join("") },
     el("title", {}, c.name)));
@@ -171,6 +171,35 @@ function benchmark(data) {
     ...logLog("Bus bandwidth over size", of("bandwidth"), rate), ...(missed ? [note(`At most ${CURVES} curves are drawn.`)] : []),
     el("details", {}, el("summary", {}, "as a table"), table(["group", "operation", "type", "#size", "#p50", "#p90", "#p99", "#max",
       "#algbw GB/s", "#busbw GB/s"], cells), ...leftOut(rows.length - cells.length, "rows")));
+}
+
+// ---- matrix ----
+
+// A curve for each metric: over the first axis that has numbers, for each combination of the others.
+function matrixCurves(runs, axis, metric) {
+  const curves = [];
+  for (const r of runs) {
+    const y = number(object(r.metrics)[metric]), others = Object.entries(object(r.values)).filter(([name]) => name !== axis);
+    const name = others.map(([k, v]) => k + "=" + text(v)).join(", ") || metric;
+    let c = curves.find((k) => k.name === name);
+    if (!c && curves.length < CURVES) curves.push(c = { name, colour: curves.length, points: [] });
+    if (c) c.points.push([Number(text(r.values[axis])), y]);
+  }
+  for (const c of curves) c.points.sort((a, b) => a[0] - b[0]);
+  return curves;
+}
+function matrixOf(m) {
+  const runs = list(m.combinations).map(object), axes = list(m.axes).map(object).map((a) => ({ name: text(a.name), values: list(a.values) }));
+  const metrics = [...new Set(runs.flatMap((r) => Object.keys(object(r.metrics))))].slice(0, CURVES);
+  const axis = axes.find((a) => a.values.length > 1 && a.values.every((v) => Number(v) > 0));
+  const short = (v) => (typeof v === "number" ? String(Number(v.toPrecision(6))) : "");
+  const rows = runs.slice(0, BENCH_ROWS).map((r) => [...axes.map((a) => text(object(r.values)[a.name])),
+    { class: r.class === "ok" ? "ok" : "bad", text: text(r.class), title: text(object(r.verdict).text) }, number(r.seconds).toFixed(3),
+    ...metrics.map((k) => short(object(r.metrics)[k])), text(r.dir)]);
+  section("matrix", "Runs", table([...axes.map((a) => a.name), "end", "#seconds", ...metrics.map((k) => "#" + k), "folder"], rows),
+    ...leftOut(runs.length - rows.length, "runs"));
+  if (axis && metrics.length) section("curves", "Metrics",
+    ...metrics.flatMap((k) => logLog(k, matrixCurves(runs, axis.name, k), short, short, axis.name)));
 }
 
 // ---- operations ----
@@ -473,8 +502,7 @@ function drawTimeline(data, view, canvas, pointed) {
   draw();
 }
 
-{
-  const data = JSON.parse(document.getElementById("data").textContent);
+function run(data) {
   benchmark(data);
   timeline(data.timeline);
   if (data.timeline) {
@@ -485,4 +513,10 @@ function drawTimeline(data, view, canvas, pointed) {
   ranks(data);
   plan(data);
   events(data);
+}
+
+{
+  const data = JSON.parse(document.getElementById("data").textContent);
+  if (data.matrix) matrixOf(data.matrix);
+  else run(data);
 }

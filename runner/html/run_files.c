@@ -133,6 +133,8 @@ int run_files_open(struct run_files *f, const char *folder, struct diag *d)
     f->result = run_files_json(f, "result.json");
     f->plan = run_files_json(f, "plan.json");
     if (!f->result && !f->plan)
+        f->matrix = run_files_json(f, "matrix.json");
+    if (!f->result && !f->plan && !f->matrix)
         return run_files_none(folder, d);
     f->result = f->result ? f->result : json_object();
     f->plan = f->plan ? f->plan : json_object();
@@ -147,6 +149,7 @@ void run_files_close(struct run_files *f)
 {
     json_decref(f->result);
     json_decref(f->plan);
+    json_decref(f->matrix);
     json_decref(f->refused);
     json_decref(f->events);
     json_decref(f->bench);

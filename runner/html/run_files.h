@@ -19,6 +19,7 @@ struct run_files {
     const char *folder;
     json_t *refused;       /* names of files that are links or no regular files */
     json_t *result, *plan; /* objects, which may be empty */
+    json_t *matrix;        /* of a folder with the runs of a matrix; NULL: of one run */
     json_t *events;        /* the first of events.jsonl, and the last; objects */
     uint64_t events_left_out;
     json_t *bench; /* the objects of bench-GROUP.json, in the order of their names */
@@ -27,7 +28,8 @@ struct run_files {
     struct evidence_files evidence; /* if has_evidence */
 };
 
-/* On failure: `folder` is no run directory. run_files_close is due in any case. */
+/* On failure: `folder` is no run directory, and not that of a matrix. run_files_close is due in any
+ * case. */
 int run_files_open(struct run_files *f, const char *folder, struct diag *d);
 void run_files_close(struct run_files *f);
 

@@ -25,6 +25,16 @@ bool interpolate_is_var_name(const char *name, size_t len)
     return len && strspn(name, letters) >= len && !strchr("0123456789-", name[0]);
 }
 
+/* The length of "${var:" or "${matrix:" at the beginning of a text; 0: it has none. */
+static size_t interpolate_kind_len(const char *p)
+{
+    static const char *const kinds[] = {"${var:", "${matrix:"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strncmp(p, kinds[i], strlen(kinds[i])) == 0)
+            return strlen(kinds[i]);
+    return 0;
+}
+
 size_t interpolate_find_var(const char *text, const char **at, const char **name)
 {
     for (const char *p = strchr(text, '$'); p; p = strchr(p, '$')) {
@@ -32,11 +42,11 @@ size_t interpolate_find_var(const char *text, const char **at, const char **name
             p += 2;
             continue;
         }
-        const size_t len = strncmp(p, "${var:", 6) == 0 ? strcspn(p + 6, "}") : 0;
-        if (len && p[6 + len] == '}' && interpolate_is_var_name(p + 6, len)) {
+        const size_t kind = interpolate_kind_len(p), len = kind ? strcspn(p + kind, "}") : 0;
+        if (len && p[kind + len] == '}' && interpolate_is_var_name(p + kind, len)) {
             *at = p;
-            *name = p + 6;
-            return 6 + len + 1;
+            *name = p + 2;
+            return kind + len + 1;
         }
         p++;
     }
@@ -46,7 +56,8 @@ size_t interpolate_find_var(const char *text, const char **at, const char **name
 static int interpolate_malformed(const char *at, size_t len, struct arena *arena, struct diag *d)
 {
     const char *text = arena_strndup(arena, at, len);
-    diag_set(d, COLLRUN_ERR_INVALID, "%s is not ${env:NAME}, ${env:NAME:-default} or ${var:NAME}",
+    diag_set(d, COLLRUN_ERR_INVALID,
+             "%s is not ${env:NAME}, ${env:NAME:-default}, ${var:NAME} or ${matrix:AXIS}",
              quote(text, (char[QUOTE_SIZE]){0}));
     /* ${n} and ${vars:n} */
     const char *colon = memchr(at, ':', len), *name = colon ? colon + 1 : at + 2;

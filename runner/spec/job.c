@@ -332,7 +332,7 @@ static int job_read_tree(struct job *job, const struct job_request *request, str
     else if (source_read(&job->sources, arena, job->file, "job file", &source, &d) < 0)
         return job_fail(diags, &d);
     int code = yaml_read(source, NULL, arena, root, diags);
-    return code < 0 ? code : layers_add(root, request, &job->sources, arena, diags);
+    return code < 0 ? code : layers_add(root, request, &job->matrix, &job->sources, arena, diags);
 }
 
 int job_read(struct job *job, const struct job_request *request, struct arena *arena,

@@ -11,6 +11,7 @@
 #include "base/diag.h"
 #include "base/parse.h"
 #include "spec/diag_list.h"
+#include "spec/node.h"
 #include "spec/source.h"
 
 enum { JOB_RANKS_MAX = 65536 };
@@ -227,6 +228,23 @@ struct job_mesh {
     struct diag_loc loc;
 };
 
+struct job_matrix_axis {
+    const char *name;
+    struct diag_loc name_loc;
+    struct node **values; /* scalars, all different */
+    uint32_t n;
+};
+/* One run for each combination of values; the first axis changes slowest. */
+struct job_matrix {
+    struct job_matrix_axis *axes;
+    uint32_t naxes;
+    uint32_t *chosen; /* of each combination, for each axis: the index of its value */
+    uint32_t n;       /* combinations; 0 = there is no matrix */
+    bool keep_going;
+    bool refused; /* an error was reported */
+    struct diag_loc loc;
+};
+
 struct job_override {
     struct job_ranks ranks;
     struct job_pairs params;
@@ -359,6 +377,7 @@ struct job {
     uint32_t nroles;
     struct parse_rank_names rank_names; /* the roles, and the number of ranks */
     struct job_mesh mesh;
+    struct job_matrix matrix;
     struct job_backend *backends;
     uint32_t nbackends;
     struct job_group *groups; /* in file order; an implicit `world` is first, those of the mesh
@@ -386,6 +405,7 @@ struct job_request {
     const char *const *sets; /* "path=value" of --set */
     uint32_t nsets;
     const char *count; /* -n, which overrides them; NULL: none */
+    uint32_t combination; /* of the matrix, from 0 */
 };
 
 /* Reads a job, adds its layers (layers.h), and makes all checks that need no plugin. Everything is

@@ -311,8 +311,8 @@ static int layers_add_profiles(struct layers *l, struct node **root, const char 
 
 /* ---- all layers ---- */
 
-int layers_add(struct node **root, const struct job_request *request, struct source **sources,
-               struct arena *arena, struct diag_list *diags)
+int layers_add(struct node **root, const struct job_request *request, struct job_matrix *matrix,
+               struct source **sources, struct arena *arena, struct diag_list *diags)
 {
     struct layers l = {.sources = sources, .arena = arena, .diags = diags};
     int code = 0;
@@ -336,7 +336,8 @@ int layers_add(struct node **root, const struct job_request *request, struct sou
     *root = merge_finish(*root, &schema_job, arena);
     /* An option may have replaced the only value that refers to a variable. */
     const bool as_written = !request->nprofiles && !request->nsets && !request->count;
-    code = vars_fill(root, as_written, arena, diags);
+    code = vars_fill(root, as_written, request->combination, matrix, arena, diags);
+    layers_remove_key(*root, "matrix");
     layers_remove_key(*root, "vars");
     layers_remove_key(*root, "profiles");
     return code;

@@ -735,6 +735,15 @@ static const struct schema_type profiles = {
     .json = "{\"type\": \"object\", \"additionalProperties\": {\"$ref\": "
             "\"#/definitions/profile\"}}"};
 
+static const struct schema_type matrix = {
+    .kind = SCHEMA_LAYER,
+    .expects = "a mapping of names to lists",
+    .json =
+        "{\"type\": \"object\", \"properties\": {\"exclude\": {\"type\": \"array\", \"items\": "
+        "{\"type\": \"object\"}}, \"keep_going\": {\"type\": \"boolean\"}}, "
+        "\"additionalProperties\": {\"anyOf\": [{\"type\": \"array\", \"minItems\": 1}, {\"$ref\": "
+        "\"#/definitions/env\"}]}}"};
+
 /* ---- the file ---- */
 
 static const struct schema_type version = {.kind = SCHEMA_INT,
@@ -755,6 +764,10 @@ static const struct schema_key job_keys[] = {
          "the variable; null: --var must set it")},
     {KEY("profiles", profiles, 0, NULL,
          "Named sets of keys that are merged over the job by --profile NAME")},
+    {KEY("matrix", matrix, 0, NULL,
+         "Axes with lists of values: one run for each combination, with ${matrix:AXIS} in any "
+         "value; exclude: [{AXIS: VALUE}] leaves combinations out, and with keep_going: false the "
+         "first failure is the end")},
     {KEY("hosts", schema_hosts, AT(job, hosts), NULL, "Hosts of the job; default: this machine")},
     {KEY("ssh", ssh, AT(job, ssh), NULL, "SSH connections to the hosts")},
     {KEY("stage", stage, AT(job, stage), "auto",

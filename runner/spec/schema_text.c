@@ -227,7 +227,7 @@ void schema_write_json(FILE *out)
     json_object_set_new(root, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
     json_object_set_new(root, "title", json_string("collrun job file, version 1"));
     json_object_set_new(root, "definitions",
-                        json_pack("{so so}", "env", schema_json_pattern("\\$\\{(env|var):"),
+                        json_pack("{so so}", "env", schema_json_pattern("\\$\\{(env|var|matrix):"),
                                   "profile",
                                   schema_json_profile(json_object_get(root, "properties"))));
     schema_json_relax(root);

@@ -8,9 +8,12 @@
 
 #include "base/buf.h"
 #include "base/quote.h"
+#include "base/suggest.h"
 #include "spec/interpolate.h"
+#include "spec/matrix.h"
 #include "spec/yaml.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define QUOTED(s) quote((s), (char[QUOTE_SIZE]){0})
@@ -18,6 +21,7 @@
 enum var_state { VAR_NEW, VAR_OPEN, VAR_DONE };
 
 struct var {
+    const char *reference; /* "var:model", "matrix:n" */
     const struct node_entry *entry;
     struct node *value; /* of VAR_DONE; NULL: it was refused */
     enum var_state state;
@@ -25,9 +29,9 @@ struct var {
 };
 
 struct vars {
-    const struct node *map; /* of the job; NULL: it has no variables */
     struct var *items;
     uint32_t n;
+    const struct job_matrix *matrix;
     struct arena *arena;
     struct diag_list *diags;
     uint64_t weight; /* of what was filled in */
@@ -49,20 +53,40 @@ static void *vars_error(struct vars *v, const struct diag *d)
 static struct var *vars_find(const struct vars *v, const char *name, size_t len)
 {
     for (uint32_t i = 0; i < v->n; i++) {
-        const char *key = v->items[i].entry->key;
-        if (strlen(key) == len && memcmp(key, name, len) == 0)
+        const char *reference = v->items[i].reference;
+        if (strlen(reference) == len && memcmp(reference, name, len) == 0)
             return &v->items[i];
     }
     return NULL;
 }
 
-static void *vars_undefined(struct vars *v, const char *name, struct diag_loc loc)
+/* "the variable model", "the axis n" */
+static const char *vars_title(const char *reference, char out[96])
 {
-    const char *meant = node_suggest(v->map, name, v->arena);
+    const char *name = strchr(reference, ':') + 1;
+    snprintf(out, 96, "the %s %.64s", reference[0] == 'm' ? "axis" : "variable", name);
+    return out;
+}
+
+static void *vars_undefined(struct vars *v, const char *reference, struct diag_loc loc)
+{
+    const char **names = arena_calloc(v->arena, v->n, sizeof *names);
+    const size_t kind = strcspn(reference, ":") + 1;
+    const char *name = reference + kind;
+    size_t n = 0;
     struct diag d;
-    diag_at(&d, loc, "the variable %.64s is not defined", name);
+    char title[96];
+    if (reference[0] == 'm' && v->matrix->refused)
+        return NULL; /* the axis may be one that was reported */
+    for (uint32_t i = 0; i < v->n; i++)
+        if (strncmp(v->items[i].reference, reference, kind) == 0)
+            names[n++] = v->items[i].reference + kind;
+    const char *meant = suggest(name, names, n);
+    diag_at(&d, loc, "%s is not defined", vars_title(reference, title));
     if (meant)
-        diag_hint(&d, "did you mean ${var:%s}?", meant);
+        diag_hint(&d, "did you mean ${%.*s%s}?", (int)kind, reference, meant);
+    else if (reference[0] == 'm')
+        diag_hint(&d, "`matrix` defines it: matrix: {%.64s: [...]}", name);
     else
         diag_hint(&d, "`vars` defines it: vars: {%.64s: value}", name);
     return vars_error(v, &d);
@@ -74,11 +98,12 @@ static struct node *vars_value(struct vars *v, const char *name, size_t len, str
     const char *text = arena_strndup(v->arena, name, len);
     struct var *var = vars_find(v, name, len);
     struct diag d;
+    char title[96];
     if (!var)
         return vars_undefined(v, text, loc);
     var->used = true;
     if (var->state == VAR_OPEN) {
-        diag_at(&d, loc, "the variable %.64s refers to itself", text);
+        diag_at(&d, loc, "%s refers to itself", vars_title(text, title));
         diag_second(&d, var->entry->loc, "defined here");
         return vars_error(v, &d);
     }
@@ -128,6 +153,7 @@ static bool vars_put_reference(struct vars *v, const char *name, size_t len, str
                                struct buf *out)
 {
     struct diag d;
+    char title[96];
     const struct node *value = vars_value(v, name, len, loc);
     if (!value)
         return false;
@@ -135,8 +161,9 @@ static bool vars_put_reference(struct vars *v, const char *name, size_t len, str
         vars_put_written(value, out);
         return true;
     }
-    diag_at(&d, loc, "the variable %.*s is %s, and cannot be a part of a text",
-            (int)(len < 64 ? len : 64), name, value->kind == NODE_MAP ? "a mapping" : "a list");
+    diag_at(&d, loc, "%s is %s, and cannot be a part of a text",
+            vars_title(arena_strndup(v->arena, name, len), title),
+            value->kind == NODE_MAP ? "a mapping" : "a list");
     diag_second(&d, value->loc, "defined here");
     vars_error(v, &d);
     return false;
@@ -152,7 +179,7 @@ static const char *vars_expand(struct vars *v, const struct node *node)
     for (size_t len; good && (len = interpolate_find_var(text, &at, &name)); text = at + len) {
         const size_t before = out.len;
         buf_put(&out, text, (size_t)(at - text));
-        good = vars_put_reference(v, name, len - 7, node->loc, &out) &&
+        good = vars_put_reference(v, name, len - 3, node->loc, &out) &&
                vars_count(v, 0, out.len - before, node->loc);
     }
     buf_put(&out, text, strlen(text));
@@ -177,7 +204,7 @@ static struct node *vars_fill_scalar(struct vars *v, struct node *node)
         return node;
     const size_t len = interpolate_find_var(node->text, &at, &name);
     if (at == node->text && !node->text[len]) {
-        struct node *value = vars_value(v, name, len - 7, node->loc);
+        struct node *value = vars_value(v, name, len - 3, node->loc);
         const bool fits = value && vars_count(v, value->weight, 0, node->loc);
         return fits ? value : vars_refuse(v, node);
     }
@@ -248,6 +275,12 @@ static struct node *vars_fill_node(struct vars *v, struct node *node)
 
 /* ---- declarations ---- */
 
+static void vars_add(struct vars *v, const char *kind, const struct node_entry *entry)
+{
+    v->items[v->n++] = (struct var){.reference = arena_printf(v->arena, "%s:%s", kind, entry->key),
+                                    .entry = entry};
+}
+
 static int vars_read(struct vars *v, const struct node *map)
 {
     struct diag d;
@@ -259,11 +292,9 @@ static int vars_read(struct vars *v, const struct node *map)
         diag_list_add(v->diags, &d);
         return d.code;
     }
-    v->map = map;
-    v->items = arena_calloc(v->arena, map->n, sizeof *v->items);
     for (uint32_t i = 0; i < map->n; i++) {
         const struct node_entry *entry = &map->entries[i];
-        v->items[v->n++] = (struct var){.entry = entry};
+        vars_add(v, "var", entry);
         if (!interpolate_is_var_name(entry->key, strlen(entry->key))) {
             diag_at(&d, entry->loc, "vars: %s is no name of a variable", QUOTED(entry->key));
             diag_hint(&d, "letters, digits, _ and -, and a letter or _ first");
@@ -282,7 +313,7 @@ static void vars_mark_used(struct vars *v, const struct node *node)
 {
     const char *text = node->kind == NODE_SCALAR && node->deferred ? node->text : "", *at, *name;
     for (size_t len; (len = interpolate_find_var(text, &at, &name)); text = at + len) {
-        struct var *var = vars_find(v, name, len - 7);
+        struct var *var = vars_find(v, name, len - 3);
         if (var)
             var->used = true;
     }
@@ -294,36 +325,64 @@ static void vars_mark_used(struct vars *v, const struct node *node)
 static void vars_warn_unused(struct vars *v)
 {
     struct diag d;
+    char title[96];
     for (uint32_t i = 0; i < v->n && !v->failed; i++) {
         const struct node_entry *entry = v->items[i].entry;
         if (v->items[i].used || entry->loc.file)
             continue;
-        diag_at(&d, entry->loc, "the variable %s is not used", QUOTED(entry->key));
-        diag_hint(&d, "a value refers to it as ${var:%.64s}", entry->key);
+        diag_at(&d, entry->loc, "%s is not used", vars_title(v->items[i].reference, title));
+        diag_hint(&d, "a value refers to it as ${%.80s}", v->items[i].reference);
         diag_list_warn(v->diags, &d);
     }
 }
 
-int vars_fill(struct node **root, bool warn, struct arena *arena, struct diag_list *diags)
+/* Reads the matrix, whose lists may be variables; the values of a combination are variables too. */
+static void vars_read_matrix(struct vars *v, const struct node_entry *entry, uint32_t combination,
+                             struct job_matrix *matrix)
 {
-    struct vars v = {.arena = arena, .diags = diags, .depth = 1};
+    v->depth++;
+    const struct node *map = vars_fill_node(v, entry->value);
+    v->depth--;
+    matrix_read(map, matrix, v->arena, v->diags);
+    v->failed = v->failed || matrix->refused;
+    struct var *items = arena_calloc(v->arena, (size_t)v->n + matrix->naxes, sizeof *items);
+    if (v->n)
+        memcpy(items, v->items, v->n * sizeof *items);
+    v->items = items;
+    for (uint32_t i = 0; i < matrix->naxes; i++) {
+        const uint32_t chosen = combination < matrix->n ? combination : 0;
+        const struct node *value = matrix_value(matrix, chosen, i);
+        const struct node_entry axis = {matrix->axes[i].name, matrix->axes[i].name_loc,
+                                        arena_memdup(v->arena, value, sizeof *value)};
+        vars_add(v, "matrix", arena_memdup(v->arena, &axis, sizeof axis));
+    }
+}
+
+int vars_fill(struct node **root, bool warn, uint32_t combination, struct job_matrix *matrix,
+              struct arena *arena, struct diag_list *diags)
+{
+    struct vars v = {.matrix = matrix, .arena = arena, .diags = diags, .depth = 1};
     const struct node *map = node_get(*root, "vars"), *profiles = node_get(*root, "profiles");
+    v.items = arena_calloc(arena, map && map->kind == NODE_MAP ? map->n : 0, sizeof *v.items);
     if (map && vars_read(&v, map) < 0)
         return COLLRUN_ERR_INVALID;
     struct node *copy = node_copy(*root, arena);
     copy->weight = 1;
+    for (uint32_t i = 0; i < copy->n; i++)
+        if (strcmp(copy->entries[i].key, "matrix") == 0)
+            vars_read_matrix(&v, &copy->entries[i], combination, matrix);
     for (uint32_t i = 0; i < copy->n; i++) {
         struct node_entry *entry = &copy->entries[i];
-        if (entry->value != map && entry->value != profiles)
+        if (entry->value != map && entry->value != profiles && strcmp(entry->key, "matrix") != 0)
             entry->value = vars_fill_node(&v, entry->value);
         copy->weight += entry->value->weight;
     }
     *root = copy;
     for (uint32_t i = 0; i < v.n; i++) /* their own errors, if nothing refers to them */
         if (v.items[i].state == VAR_NEW && !node_is_null(v.items[i].entry->value)) {
+            const char *reference = v.items[i].reference;
             const bool used = v.items[i].used;
-            vars_value(&v, v.items[i].entry->key, strlen(v.items[i].entry->key),
-                       v.items[i].entry->loc);
+            vars_value(&v, reference, strlen(reference), v.items[i].entry->loc);
             v.items[i].used = used;
         }
     if (profiles)
