@@ -648,7 +648,7 @@ static int agent_init(struct agent *a, struct diag *d)
     return conn_open(&a->runner, a->loop, STDIN_FILENO, STDOUT_FILENO, d);
 }
 
-static int agent_main_with(bool text)
+static int agent_main_with(struct guard_files *files, bool text)
 {
     struct agent *a = calloc(1, sizeof *a); /* too large for a small `ulimit -s` */
     struct diag d;
@@ -658,6 +658,7 @@ static int agent_main_with(bool text)
         return EXIT_INTERNAL;
     }
     a->guard = getppid();
+    a->left = files;
     a->hostmem = a->master.fd = -1;
     a->runner.writes_text = text;
     if (text) /* see guard.h */
@@ -674,7 +675,7 @@ static int agent_main_with(bool text)
     loop_timer_set(a->loop, &a->heartbeat, SECOND_NS);
     loop_run(a->loop);
     bool clean = reap_descendants(a->leftovers_ns ? a->leftovers_ns : now_ns() + 5 * SECOND_NS);
-    pmi_remove_files(a);
+    guard_files_remove(a->left);
     stacks_close(a);
     open_mpi_stop(&a->open_mpi);
     audit_sender_stop(&a->audit);
@@ -698,12 +699,12 @@ static int agent_main_with(bool text)
     return code;
 }
 
-int agent_main(void)
+int agent_main(struct guard_files *files)
 {
-    return agent_main_with(false);
+    return agent_main_with(files, false);
 }
 
-int agent_main_text(void)
+int agent_main_text(struct guard_files *files)
 {
-    return agent_main_with(true);
+    return agent_main_with(files, true);
 }

@@ -20,6 +20,7 @@
 #include "agent/audit_sender.h"
 #include "agent/cores.h"
 #include "agent/cut_sender.h"
+#include "agent/guard.h"
 #include "agent/local_rdv.h"
 #include "agent/master.h"
 #include "agent/memory_watch.h"
@@ -64,9 +65,9 @@ struct agent {
     uint32_t nranks, nrunning;
     void (*on_rank_frame)(struct rank_proc *p, const struct wire_frame *f);
     struct local_rdv rendezvous;
-    struct pmi_keys *pmi_keys;  /* one per workload; NULL: no program has used PMI */
-    int hostmem;                /* of its ranks (base/hostmem.h); -1: not made yet */
-    struct pmi_file *pmi_files; /* a list */
+    struct pmi_keys *pmi_keys; /* one per workload; NULL: no program has used PMI */
+    int hostmem;               /* of its ranks (base/hostmem.h); -1: not made yet */
+    struct guard_files *left;  /* NULL: no memory for them */
     struct open_mpi open_mpi;
     struct cores cores;
     struct memory_watch memory;
@@ -81,7 +82,7 @@ struct agent {
     struct stacks_network network;
 };
 
-int agent_main(void);      /* the exit code */
-int agent_main_text(void); /* the same; it writes lines of base64 */
+int agent_main(struct guard_files *files);      /* the exit code */
+int agent_main_text(struct guard_files *files); /* the same; it writes lines of base64 */
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "agent/guard.h"
 
+#include "base/debug.h"
 #include "base/diag.h"
 #include "base/exit_codes.h"
 #include "base/loop.h"
@@ -16,21 +17,66 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define SECOND_NS 1000000000ull
 
-static int guard_agent_main(pid_t guard, const sigset_t *mask, int (*agent)(void))
+/* ---- files in shared memory ---- */
+
+void guard_files_add(struct guard_files *files, const char *path)
+{
+    struct stat st;
+    const uint32_t n = files ? atomic_load(&files->n) : GUARD_FILES;
+    uint32_t i = 0;
+    while (i < n && files && strcmp(files->items[i].path, path) != 0)
+        i++;
+    if (i < n || n == GUARD_FILES || strlen(path) >= sizeof files->items[n].path ||
+        lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
+        return;
+    struct guard_file *f = &files->items[n];
+    snprintf(f->path, sizeof f->path, "%s", path);
+    f->dev = st.st_dev;
+    f->ino = st.st_ino;
+    atomic_store(&files->n, n + 1);
+    debug_log(DEBUG_STOP, "%s is removed when its ranks have ended", path);
+}
+
+/* Another job may have made a file of that name since. */
+void guard_files_remove(struct guard_files *files)
+{
+    struct stat st;
+    for (uint32_t i = 0; files && i < atomic_load(&files->n); i++) {
+        const struct guard_file *f = &files->items[i];
+        if (lstat(f->path, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino)
+            unlink(f->path);
+    }
+    if (files)
+        atomic_store(&files->n, 0);
+}
+
+static struct guard_files *guard_files_map(void)
+{
+    void *at = mmap(NULL, sizeof(struct guard_files), PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* ---- the agent ---- */
+
+static int guard_agent_main(pid_t guard, const sigset_t *mask,
+                            int (*agent)(struct guard_files *files), struct guard_files *files)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != guard)
         return EXIT_INTERNAL;
     sigprocmask(SIG_SETMASK, mask, NULL);
-    return agent();
+    return agent(files);
 }
 
 static void guard_leave_stream(void)
@@ -85,8 +131,9 @@ static void guard_end_by(int sig)
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-int guard_run(int (*agent)(void))
+int guard_run(int (*agent)(struct guard_files *files))
 {
+    struct guard_files *files = guard_files_map();
     sigset_t all, before;
     pid_t guard = getpid();
     sigfillset(&all);
@@ -99,11 +146,12 @@ int guard_run(int (*agent)(void))
         return EXIT_INTERNAL;
     }
     if (pid == 0)
-        return guard_agent_main(guard, &before, agent);
+        return guard_agent_main(guard, &before, agent, files);
     prctl(PR_SET_NAME, "collrun-guard");
     guard_leave_stream();
     int status = guard_wait(pid, &all);
     bool clean = reap_descendants(now_ns() + 5 * SECOND_NS);
+    guard_files_remove(files);
     guard_unmark_files();
     if (WIFSIGNALED(status))
         guard_end_by(WTERMSIG(status));

@@ -434,20 +434,6 @@ static void pmi_watch_process(struct pmi *pmi)
 
 /* ---- shared memory ---- */
 
-static void pmi_note_file(struct agent *a, const char *path)
-{
-    struct stat st;
-    struct pmi_file *f = a->pmi_files;
-    while (f && strcmp(f->path, path) != 0)
-        f = f->next;
-    if (f || lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-        !(f = arena_calloc(&a->arena, 1, sizeof *f)))
-        return;
-    *f = (struct pmi_file){a->pmi_files, arena_strdup(&a->arena, path), st.st_dev, st.st_ino};
-    if (f->path)
-        a->pmi_files = f;
-}
-
 void pmi_note_memory(struct pmi *pmi)
 {
     static const char *const names[] = {"/dev/shm/mpich_shm_", "/dev/shm/Intel_MPI_"};
@@ -464,20 +450,11 @@ void pmi_note_memory(struct pmi *pmi)
         line[len - (line[len - 1] == '\n')] = '\0';
         for (size_t i = 0; file && i < sizeof names / sizeof *names; i++)
             if (strncmp(file, names[i], strlen(names[i])) == 0)
-                pmi_note_file(p->agent, file);
+                guard_files_add(p->agent->left, file);
     }
     free(line);
     if (maps)
         fclose(maps);
-}
-
-void pmi_remove_files(struct agent *a)
-{
-    struct stat st;
-    for (const struct pmi_file *f = a->pmi_files; f; f = f->next)
-        if (lstat(f->path, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino)
-            unlink(f->path);
-    a->pmi_files = NULL;
 }
 
 /* ---- the commands ---- */

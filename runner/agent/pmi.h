@@ -48,14 +48,6 @@ void pmi_keys_set(struct pmi_keys *t, const char *key, const char *value, size_t
 void pmi_keys_take(struct pmi_keys *to, struct pmi_keys *from);
 void pmi_keys_fini(struct pmi_keys *t);
 
-/* Shared memory that the library of a rank has made: it stays when ranks are killed. */
-struct pmi_file {
-    struct pmi_file *next;
-    const char *path;
-    dev_t dev;
-    ino_t ino;
-};
-
 enum { PMI_CHILD_FD = 6 }; /* in the program */
 
 struct pmi { /* of one rank */
@@ -83,8 +75,6 @@ void pmi_finish(struct pmi *pmi, bool good);
 bool pmi_take(struct pmi *pmi, uint16_t type, const void *payload, size_t len);
 /* Looks up the shared memory that the library has made in MPI_Init, and removes in MPI_Finalize. */
 void pmi_note_memory(struct pmi *pmi);
-/* All ranks have ended: removes the shared memory of their libraries that is left. */
-void pmi_remove_files(struct agent *a);
 /* Sets PMI_FD and its like in the child. */
 void pmi_set_environment(const struct rank_proc *p);
 

@@ -63,6 +63,8 @@ static int top_connect(struct top *t, struct diag *d)
     t->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/top.sock", dir);
     int rc = connect(t->fd, (const struct sockaddr *)&at, sizeof at), err = errno;
+    if (rc < 0 && err == ECONNREFUSED)
+        unlinkat(dir, "top.sock", 0); /* of a runner that was killed */
     close(dir);
     return rc < 0 ? top_no_socket(t->options->folder, err, d) : COLLRUN_OK;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define TOP_SERVER_NAME "top.sock"
+#define TOP_SERVER_BOUND ".top.sock"
 #define TOP_SERVER_NS 200000000ull
 #define TOP_SERVER_SHARE 10 /* a state is made in a tenth of the time, at most */
 
@@ -151,12 +152,15 @@ static int top_server_listen(struct top_server *s)
     s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->dir_fd < 0 || s->fd < 0)
         return -1;
-    snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/" TOP_SERVER_NAME, s->dir_fd);
-    unlinkat(s->dir_fd, TOP_SERVER_NAME, 0); /* of an earlier attempt */
+    snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/" TOP_SERVER_BOUND, s->dir_fd);
+    unlinkat(s->dir_fd, TOP_SERVER_BOUND, 0);
     /* bind gives the file the mode of the socket. umask would also be that of the disk thread. */
     if (fchmod(s->fd, 0600) < 0 || bind(s->fd, (const struct sockaddr *)&at, sizeof at) < 0)
         return -1;
-    return listen(s->fd, TOP_SERVER_CLIENTS);
+    if (listen(s->fd, TOP_SERVER_CLIENTS) < 0)
+        return -1;
+    /* It has its name once it listens: `collrun top` removes a socket that refuses connections. */
+    return renameat(s->dir_fd, TOP_SERVER_BOUND, s->dir_fd, TOP_SERVER_NAME);
 }
 
 void top_server_start(struct top_server *s)

@@ -70,6 +70,35 @@ for n in 1 2 16; do
     ends "the protocol, $n ranks" 0
     is "all ranks finish, on one node" "$(grep -c "mapping (vector,(0,1,$n))\$" out)" "$n"
 done
+
+# ---- shared memory of an MPI ----
+
+cat >memory.c <<'EOF'
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int fd = open(argv[argc - 1], O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || ftruncate(fd, 4096) < 0 || mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED)
+        return 1;
+    dprintf(6, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    pause();
+    return 0;
+}
+EOF
+cc memory.c -o memory || not_ok "a program that maps memory can be built"
+memory=/dev/shm/mpich_shm_test_$$
+programs memory 1 "[./memory, $memory]"
+COLLRUN_DEBUG=stop start run memory.yaml
+check_within "the agent finds it" 60 grep -q "$memory is removed when" err
+kill -KILL "$(agent_of "$pid")"
+finish 60
+ends "the agent of a rank with shared memory is killed" 127
+check_within "its guard removes that" 60 test ! -e "$memory"
+rm -f "$memory"
+
 programs junk 2 '[sh, -c, "echo no command >&6; head -c 100000 /dev/zero >&6; exit 0"]'
 run junk.yaml
 ends "what is no command does no harm" 0

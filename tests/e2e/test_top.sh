@@ -48,7 +48,12 @@ for line in s.makefile():
         print(json.loads(line)["waits"])
         break' >waits
 is "who waits for whom" "$(cat waits)" "1/2 wait in world#1 for rank 1"
-kill -INT "$late_pid"
+# A killed runner leaves the socket; the next `collrun top` removes it.
+kill -KILL "$late_pid"
+wait "$late_pid" 2>/dev/null
+run top late
+like "the runner was killed: no run is in progress" "$code $(err)" '^2 .*no run is in progress in late'
+check "its socket is removed" test ! -e late/top.sock
 
 # Ranks that cannot be started, for want of descriptors, are not up; the others are for a while after the job has failed.
 job few <<'END'
