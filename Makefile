@@ -101,6 +101,7 @@ $(B)/obj/lib%.a:
 include engine/module.mk
 include runner/module.mk
 include engine/python/module.mk
+include engine/taps/torch/module.mk
 include backends/module.mk
 include examples/module.mk
 include tests/module.mk
@@ -108,7 +109,7 @@ include tests/module.mk
 
 .PHONY: all help clean deps deps-all demo gallery install uninstall lint look format layers words sizes
 # The last lines of a build: the parts that it does not have, why, and the command that gets each.
-all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS) $(PYTHON_PACKAGE)
+all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS) $(PYTHON_PACKAGE) $(TAP_TORCH)
 	@$(if $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),,$(if $(strip $(PARTS_LEFT_OUT)),printf '%s\n' 'not built:' $(PARTS_LEFT_OUT)))
 
 help:
@@ -204,6 +205,7 @@ install: all install-python
 	( $(call BACKEND_NOTES,$$to) ); \
 	install -m 644 $(WORKLOADS) "$$to/lib/collrun/workloads"; \
 	$(if $(TAP_MPI),install -m 644 $(TAP_MPI) "$$to/lib/collrun/taps";) \
+	$(if $(TAP_TORCH),install -d "$$to/lib/collrun/taps/python"; install -m 644 $(TAP_TORCH) "$$to/lib/collrun/taps/python";) \
 	install -m 644 engine/include/collrun/*.h "$$to/include/collrun"; \
 	install -D -m 644 configs/collrun.schema.json "$$to/share/collrun/collrun.schema.json"; \
 	for page in $(MAN_PAGES); do install -D -m 644 $$page "$$to/share/man/man$${page##*.}/$${page##*/}"; done; \
@@ -251,8 +253,8 @@ look: deps layers words sizes
 lint: look
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)shellcheck $(STAGING_SCRIPTS) runner/completion.bash
-	$(Q)$(call tidy,$(filter engine/python/%.c,$(if $(PYTHON_HEADER),$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(PYTHON_INC))
-	$(Q)$(call tidy,$(filter-out backends/% engine/python/%,$(filter %.c,$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj $(MPI_CFLAGS))
+	$(Q)$(call tidy,$(filter engine/python/%.c engine/taps/torch/%.c,$(if $(PYTHON_HEADER),$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE -Iengine $(PYTHON_INC))
+	$(Q)$(call tidy,$(filter-out backends/% engine/python/% engine/taps/torch/%,$(filter %.c,$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj $(MPI_CFLAGS))
 	$(Q)$(foreach n,$(BACKEND_NAMES),$(call tidy,$(filter backends/$(n)/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(if $(filter $(n),$(NETWORK_BACKENDS)),$(INC_NET),$(INC_PUBLIC)) -Ibackends/$(n)) &&) :
 	$(Q)$(call tidy,$(filter backends/net/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_NET))
 	$(Q)$(call tidy,$(filter-out engine/python/torch/%,$(filter %.cc,$(TIDY_FILES))),-std=c++17 $(INC_NET) -Ibackends/gloo,--checks=-readability-function-size)
@@ -288,6 +290,7 @@ layers: all
 	$(Q)tests/look/circles.sh libcollrun $(call obj,$(ENGINE_SRC) $(BASE_SRC))
 	$(Q)$(if $(TAP_MPI),tests/look/circles.sh libcollrun_mpi $(call obj,$(TAP_MPI_SRC)))
 	$(Q)$(if $(PYTHON_PACKAGE),tests/look/circles.sh _collrun $(call obj,$(PYTHON_SRC)))
+	$(Q)$(if $(TAP_TORCH),tests/look/circles.sh _collrun_tap $(call obj,$(TAP_TORCH_SRC)))
 	$(Q)tests/look/circles.sh replay $(call obj,$(REPLAY_SRC))
 	$(Q)tests/look/circles.sh collrun-agent $(call obj,$(AGENT_SRC) $(BASE_SRC))
 	$(Q)tests/look/circles.sh collrun $(call obj,$(RUNNER_SRC) runner/main.c $(BASE_SRC))

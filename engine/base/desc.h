@@ -101,7 +101,7 @@ struct desc_override { /* workloads[].per_ranks[] */
 
 /* The libraries whose calls in a command are recorded: bits of desc_workload.observe. LEAKS: what
  * MPI_Finalize finds fails the job. */
-enum { DESC_OBSERVE_MPI = 1, DESC_OBSERVE_LEAKS = 128 };
+enum { DESC_OBSERVE_MPI = 1, DESC_OBSERVE_TORCH = 2, DESC_OBSERVE_LEAKS = 128 };
 
 struct desc_workload {
     const char *name;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The predefined types of C and Fortran, by the names that MPI_Type_get_name gives them.
+ * The predefined types of C and Fortran, by the names that MPI_Type_get_name gives them; behind
+ * them those of torch.
  */
 #include "base/mpi_names.h"
 
+#include "base/c10d_functions.h"
 #include "base/names.h"
 
 #include <stdio.h>
@@ -13,25 +15,46 @@
 
 #define MPI_NAMES_ROW(name, of, ...) [MPI_FN_##name] = {"MPI_" #name, of},
 
+#define C10D_NAMES_ROW(name, of) [C10D_FN_##name] = {#name, of},
+
 static const struct {
     const char *name;
     uint8_t kind;
-} functions[MPI_FN_COUNT] = {MPI_FUNCTIONS(MPI_NAMES_ROW, MPI_NAMES_ROW)};
+} functions[C10D_FN_END] = {MPI_FUNCTIONS(MPI_NAMES_ROW, MPI_NAMES_ROW)
+                                C10D_FUNCTIONS(C10D_NAMES_ROW)};
+
+static bool mpi_function_is_c10d(unsigned function)
+{
+    return function > C10D_FN_FIRST && function < C10D_FN_END;
+}
 
 const char *mpi_function_name(unsigned function)
 {
-    return function && function < MPI_FN_COUNT ? functions[function].name : "MPI";
+    return function && function < C10D_FN_END ? functions[function].name : "MPI";
 }
 
 unsigned mpi_function_kind(unsigned function)
 {
-    return function && function < MPI_FN_COUNT ? functions[function].kind : RECORD_OPAQUE;
+    return function && function < C10D_FN_END ? functions[function].kind : RECORD_OPAQUE;
+}
+
+bool mpi_function_is_known(unsigned function)
+{
+    return function < C10D_FN_END;
+}
+
+unsigned c10d_function_find(const char *name)
+{
+    for (unsigned i = C10D_FN_FIRST + 1; i < C10D_FN_END; i++)
+        if (strcmp(functions[i].name, name) == 0)
+            return i;
+    return 0;
 }
 
 /* ---- types ---- */
 
 /* What the bits of an element are; in the number of the class, above the size in bytes. */
-enum mpi_type_sort { BYTES = 1, SIGNED, UNSIGNED, REAL, COMPLEX, LOGICAL, PAIR, OTHER };
+enum mpi_type_sort { BYTES = 1, SIGNED, UNSIGNED, REAL, COMPLEX, LOGICAL, PAIR, BRAIN, OTHER };
 
 /* MPI_LONG_DOUBLE and its complex form have the size that they have here; pairs and what is unlike
  * any other have a number instead. */
@@ -109,6 +132,23 @@ static const struct mpi_type_row {
     {"MPI_2DOUBLE_PRECISION", PAIR, 8},
     {"MPI_2COMPLEX", PAIR, 9},
     {"MPI_2DOUBLE_COMPLEX", PAIR, 10},
+    {"uint8", BYTES, 1},
+    {"int8", BYTES, 1},
+    {"bool", BYTES, 1},
+    {"int16", SIGNED, 2},
+    {"int32", SIGNED, 4},
+    {"int64", SIGNED, 8},
+    {"uint16", UNSIGNED, 2},
+    {"uint32", UNSIGNED, 4},
+    {"uint64", UNSIGNED, 8},
+    {"float16", REAL, 2},
+    {"float32", REAL, 4},
+    {"float64", REAL, 8},
+    {"bfloat16", BRAIN, 2},
+    {"float8_e4m3fn", BRAIN, 1},
+    {"float8_e5m2", BRAIN, 3},
+    {"complex64", COMPLEX, 8},
+    {"complex128", COMPLEX, 16},
 };
 enum { MPI_TYPES = sizeof types / sizeof *types };
 _Static_assert((unsigned)MPI_TYPES < (unsigned)MPI_TYPE_MIXED,
@@ -154,10 +194,11 @@ bool mpi_types_fit(unsigned sent, unsigned received)
 
 /* ---- operators ---- */
 
-static const char *const mpi_ops[] = {"",           "MPI_MAX",     "MPI_MIN",  "MPI_SUM",
-                                      "MPI_PROD",   "MPI_LAND",    "MPI_BAND", "MPI_LOR",
-                                      "MPI_BOR",    "MPI_LXOR",    "MPI_BXOR", "MPI_MINLOC",
-                                      "MPI_MAXLOC", "MPI_REPLACE", "MPI_NO_OP"};
+static const char *const mpi_ops[] = {
+    "",           "MPI_MAX",     "MPI_MIN",   "MPI_SUM",  "MPI_PROD", "MPI_LAND",
+    "MPI_BAND",   "MPI_LOR",     "MPI_BOR",   "MPI_LXOR", "MPI_BXOR", "MPI_MINLOC",
+    "MPI_MAXLOC", "MPI_REPLACE", "MPI_NO_OP", "SUM",      "AVG",      "PRODUCT",
+    "MIN",        "MAX",         "BAND",      "BOR",      "BXOR"};
 
 const char *mpi_op_name(unsigned op)
 {
@@ -190,6 +231,14 @@ bool mpi_op_takes(unsigned op, unsigned type)
     }
 }
 
+unsigned mpi_op_find(const char *name)
+{
+    for (unsigned i = 1; i < sizeof mpi_ops / sizeof *mpi_ops; i++)
+        if (strcmp(mpi_ops[i], name) == 0)
+            return i;
+    return 0;
+}
+
 /* ---- calls ---- */
 
 static void mpi_call_add(char *out, size_t len, const char *text)
@@ -202,7 +251,9 @@ static void mpi_call_add(char *out, size_t len, const char *text)
 static void mpi_call_add_rank(char *out, size_t len, const char *what, int rank)
 {
     char text[40];
-    if (rank < 0)
+    if (rank < 0 && strcmp(what, "src") == 0)
+        snprintf(text, sizeof text, "src=None");
+    else if (rank < 0)
         snprintf(text, sizeof text, "%s=MPI_ANY_SOURCE", what);
     else
         snprintf(text, sizeof text, "%s=%d", what, rank);
@@ -220,8 +271,37 @@ static void mpi_call_add_message(const struct mpi_call *call, unsigned kind, cha
     mpi_call_add(out, len, tag);
 }
 
+/* "all_reduce(numel=4, float32, SUM)", "broadcast(numel=4, float32, src=0)", "send(numel=4,
+ * float32, dst=1, tag=3)": src and dst are ranks of the process group. */
+static void c10d_call_text(const struct mpi_call *call, char *out, size_t len)
+{
+    const enum collrun_kind kind = (enum collrun_kind)mpi_function_kind(call->function);
+    const bool to = kind == COLLRUN_REDUCE || kind == COLLRUN_GATHER || kind == COLLRUN_SEND;
+    char text[40];
+    snprintf(out, len, "%s(", mpi_function_name(call->function));
+    snprintf(text, sizeof text, "numel=%llu", (unsigned long long)call->count);
+    if (call->count && kind != COLLRUN_BARRIER)
+        mpi_call_add(out, len, text);
+    if (*mpi_type_name(call->type))
+        mpi_call_add(out, len, mpi_type_name(call->type));
+    if (*mpi_op_name(call->op))
+        mpi_call_add(out, len, mpi_op_name(call->op));
+    if (collrun_kind_has_root(kind) || collrun_kind_is_message(kind))
+        mpi_call_add_rank(out, len, to ? "dst" : "src", call->root_or_peer);
+    snprintf(text, sizeof text, "tag=%u", call->tag);
+    if (call->tag && collrun_kind_is_message(kind))
+        mpi_call_add(out, len, text);
+    const size_t used = strlen(out);
+    if (used + 1 < len)
+        snprintf(out + used, len - used, ")");
+}
+
 void mpi_call_text(const struct mpi_call *call, char *out, size_t len)
 {
+    if (mpi_function_is_c10d(call->function)) {
+        c10d_call_text(call, out, len);
+        return;
+    }
     const unsigned kind = mpi_function_kind(call->function);
     const bool message =
         collrun_kind_is_message((enum collrun_kind)kind) || kind == (unsigned)RECORD_PROBE;
@@ -250,7 +330,9 @@ void mpi_call_text_numbered(const struct mpi_call *call, const char *comm, uint6
     char text[MPI_CALL_TEXT_LEN];
     const enum collrun_kind kind = (enum collrun_kind)mpi_function_kind(call->function);
     mpi_call_text(call, text, sizeof text);
-    snprintf(out, len, "%s, %s %llu of %s", text,
+    /* A process group without a description is called "group 3". */
+    const bool named = mpi_function_is_c10d(call->function) && strncmp(comm, "group ", 6) != 0;
+    snprintf(out, len, "%s, %s %llu of %s%s", text,
              collrun_kind_is_message(kind) ? "message" : "operation", (unsigned long long)number,
-             comm);
+             named ? "process group " : "", comm);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the numbers in a record of MPI mean (record_head.tap is RECORD_TAP_MPI), and calls as MPI
- * names them:
+ * What the numbers in a record of MPI or c10d mean (record_head.tap is RECORD_TAP_MPI or
+ * RECORD_TAP_C10D), and calls as these libraries name them:
  *
  *     MPI_Bcast(count=4, MPI_INT, root=0)      MPI_Recv(count=1, MPI_INT, source=1, tag=3)
+ *     broadcast(numel=4, int32, src=0)         recv(numel=1, int32, src=1, tag=3)
  *
  * In such a record `kind` of a group and of an entry is a number of enum mpi_function, `dtype` one
  * of mpi_type_name, `op` one of mpi_op_name or OP_USER.
@@ -19,6 +20,9 @@
 const char *mpi_function_name(unsigned function);
 /* As in record_op: enum collrun_kind or enum record_kind. */
 unsigned mpi_function_kind(unsigned function);
+bool mpi_function_is_known(unsigned function); /* of MPI or c10d; 0 is */
+/* The number of "all_reduce"; 0: there is none. */
+unsigned c10d_function_find(const char *name);
 
 /* The kind of a call as one byte of a frame, and back: the function, 0 if it is none of MPI. */
 static inline uint8_t mpi_kind_pack(uint8_t function, unsigned kind)
@@ -27,7 +31,8 @@ static inline uint8_t mpi_kind_pack(uint8_t function, unsigned kind)
 }
 static inline uint8_t mpi_kind_unpack(uint8_t packed, uint8_t *kind)
 {
-    const bool is_mpi = packed > MPI_FUNCTION_KIND && packed < MPI_FUNCTION_KIND + MPI_FN_COUNT;
+    const bool is_mpi = packed > MPI_FUNCTION_KIND && packed < RECORD_NEIGHBORS &&
+                        mpi_function_is_known(packed - MPI_FUNCTION_KIND);
     const uint8_t function = is_mpi ? (uint8_t)(packed - MPI_FUNCTION_KIND) : 0;
     *kind = is_mpi ? (uint8_t)mpi_function_kind(function) : packed;
     return function;
@@ -55,6 +60,7 @@ enum { MPI_RECEIVES = 1 };
 bool mpi_op_takes(unsigned op, unsigned type);
 /* Operators count from 1, in the order of the standard's table: MPI_MAX is 1. */
 const char *mpi_op_name(unsigned op);
+unsigned mpi_op_find(const char *name); /* 0: no operator has this name */
 
 /* One call, in the form that is recorded. Members that its kind does not have are not read. */
 struct mpi_call {

@@ -235,6 +235,10 @@ const char *unobserved_text(enum record_unobserved why)
         [RECORD_UNOBSERVED_WORLD] = "MPI_COMM_WORLD is not the job",
         [RECORD_UNOBSERVED_MEMBER] = "the program has called collrun_init",
         [RECORD_UNOBSERVED_MEMORY] = "out of memory",
-        [RECORD_UNOBSERVED_NO_CALL] = "the program has not called MPI_Init"};
+        [RECORD_UNOBSERVED_NO_CALL] =
+            "the program has not called MPI_Init, nor torch.distributed.init_process_group",
+        [RECORD_UNOBSERVED_RANKS] = "the ranks of torch.distributed are not those of the job",
+        [RECORD_UNOBSERVED_ISOLATED] =
+            "Python runs with -E, -I or -S, which leaves out what records its calls"};
     return (unsigned)why < RECORD_UNOBSERVED_COUNT && texts[why] ? texts[why] : "";
 }

@@ -88,6 +88,14 @@ struct record_failure {
     char text[512];  /* of collrun_error() */
 };
 
+/* An exception that a program of Python has not caught; texts are terminated, and may be cut. */
+struct record_exception {
+    _Atomic uint32_t version; /* 0: there is none. Released after the rest. */
+    uint32_t line;            /* 0: not known */
+    char type[96], file[256], text[512];
+    char thread[64]; /* the thread that it has ended; "": the program */
+};
+
 /* An operator of the caller (COLLRUN user_op), by which record_entry.tag names it. */
 struct record_user_op {
     _Atomic uint32_t hash; /* of name, unit and commutativity; 0: not used. Released. */
@@ -103,6 +111,12 @@ enum record_tap {
     RECORD_TAP_C10D,
     RECORD_TAP_NCCL
 };
+
+/* Its calls are those of a library, with numbers of base/mpi_names.h. */
+static inline bool record_tap_has_functions(uint32_t tap)
+{
+    return tap == RECORD_TAP_MPI || tap == RECORD_TAP_C10D;
+}
 
 /* Why no library records the calls of a rank that runs a command: record_head.unobserved. The agent
  * or the library says so; the texts are those of unobserved_text (base/preload.h). */
@@ -122,7 +136,9 @@ enum record_unobserved {
     RECORD_UNOBSERVED_WORLD,     /* MPI_COMM_WORLD is not the job */
     RECORD_UNOBSERVED_MEMBER,    /* the program has called collrun_init */
     RECORD_UNOBSERVED_MEMORY,
-    RECORD_UNOBSERVED_NO_CALL, /* the library is there, and MPI_Init was not called */
+    RECORD_UNOBSERVED_NO_CALL,  /* the libraries are there, and neither was initialized */
+    RECORD_UNOBSERVED_RANKS,    /* the ranks of torch.distributed are not those of the job */
+    RECORD_UNOBSERVED_ISOLATED, /* Python ignores PYTHONPATH, or loads no sitecustomize */
     RECORD_UNOBSERVED_COUNT
 };
 
@@ -203,12 +219,14 @@ struct record_head {
     uint32_t nmistakes;
     _Atomic uint32_t
         mistakes_used; /* relaxed: the state of each publishes it; may exceed nmistakes */
+    struct record_exception exception;
     char padding[4096 - 352 - 4 * RECORD_LIBRARY - sizeof(struct record_failure) -
-                 RECORD_USER_OPS * sizeof(struct record_user_op)];
+                 RECORD_USER_OPS * sizeof(struct record_user_op) - sizeof(struct record_exception)];
 };
 
 /* An executable segment of a file: [start, end) holds its code; ADDRESS - base is the offset that
- * symbolizers take. */
+ * symbolizers take. From RECORD_PYTHON_SITE on, a file of Python: ADDRESS - base is a line. */
+#define RECORD_PYTHON_SITE (UINT64_C(1) << 63)
 struct record_module {
     uint64_t start, end, base;
     char path[232]; /* terminated; the end of a path that is too long */

@@ -204,6 +204,8 @@ static int record_queue_add_module(struct dl_phdr_info *info, size_t size, void 
 
 static void record_queue_list_modules(struct record_head *head)
 {
+    if (atomic_load(&head->tap) == RECORD_TAP_C10D) /* it lists files of Python there */
+        return;
     struct module_list list = {.items = record_queue_at(head, record_layout(head).modules),
                                .n = atomic_load(&head->modules_used),
                                .most = head->nmodules,

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/mpi_names.h"
 #include "base/names.h"
+#include "base/quote.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,10 +84,10 @@ struct record_view_call {
 static bool record_view_call(const struct record_view *v, uint8_t kind, uint8_t dtype, uint8_t op,
                              struct record_view_call *out)
 {
-    if (atomic_load_explicit(&v->head.tap, memory_order_relaxed) == RECORD_TAP_MPI) {
+    if (record_tap_has_functions(atomic_load_explicit(&v->head.tap, memory_order_relaxed))) {
         *out = (struct record_view_call){kind, kind ? (enum collrun_kind)mpi_function_kind(kind)
                                                     : COLLRUN_BARRIER};
-        return kind < MPI_FN_COUNT;
+        return mpi_function_is_known(kind);
     }
     *out = (struct record_view_call){0, (enum collrun_kind)kind};
     return (kind_is_known((enum collrun_kind)kind) || (enum collrun_kind)kind == KIND_PROBE) &&
@@ -363,6 +364,27 @@ void record_view_failure(const struct record_view *v, uint64_t most_ns,
     memcpy(out->text, f.text, sizeof out->text - 1);
 }
 
+/* What a rank that writes at random has left there is text, whatever it is. */
+static void record_view_copy_text(char *out, const char *text, size_t size)
+{
+    memcpy(out, text, size);
+    out[size - 1] = '\0';
+    utf8_clean(out, size, out, strlen(out));
+}
+
+bool record_view_exception(const struct record_view *v, struct record_view_exception *out)
+{
+    const struct record_exception *e = &record_view_head(v)->exception;
+    if (!atomic_load_explicit(&e->version, memory_order_acquire))
+        return false;
+    out->line = e->line;
+    record_view_copy_text(out->type, e->type, sizeof out->type);
+    record_view_copy_text(out->file, e->file, sizeof out->file);
+    record_view_copy_text(out->text, e->text, sizeof out->text);
+    record_view_copy_text(out->thread, e->thread, sizeof out->thread);
+    return true;
+}
+
 /* ---- operators of the caller ---- */
 
 bool record_view_user_op(const struct record_view *v, uint32_t hash, char *name)
@@ -430,6 +452,19 @@ bool record_view_module(const struct record_view *v, uint64_t address, char *pat
         return true;
     }
     return false;
+}
+
+bool record_view_python_site(const struct record_view *v, uint64_t site, char *out)
+{
+    char path[RECORD_VIEW_PATH];
+    uint64_t line;
+    if (site < RECORD_PYTHON_SITE || !record_view_module(v, site, path, &line))
+        return false;
+    const char *slash = strrchr(path, '/');
+    snprintf(out, RECORD_VIEW_PATH, "%.200s:%llu", slash ? slash + 1 : path,
+             (unsigned long long)line);
+    utf8_clean(out, RECORD_VIEW_PATH, out, strlen(out));
+    return true;
 }
 
 /* ---- lines of the log ---- */

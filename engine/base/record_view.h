@@ -58,7 +58,7 @@ struct record_view_op {
     uint32_t generation; /* of the slot's present group */
     uint64_t number;     /* if !is_current: its low 32 bits */
     enum record_state state;
-    uint8_t function;       /* of MPI: enum mpi_function, and dtype and op are numbers of
+    uint8_t function;       /* of MPI or c10d: enum mpi_function, and dtype and op are numbers of
                                base/mpi_names.h; 0: an operation of collrun */
     enum collrun_kind kind; /* or KIND_PROBE; of MPI also one of enum record_kind */
     enum collrun_dtype dtype;
@@ -123,6 +123,13 @@ struct record_view_failure {
     char group[64], text[512];
 };
 
+/* An exception that the program has not caught; false: there is none. */
+struct record_view_exception {
+    uint32_t line;
+    char type[96], file[256], text[512], thread[64];
+};
+bool record_view_exception(const struct record_view *v, struct record_view_exception *out);
+
 /* The last failed call (record_failure), unless it is past. */
 void record_view_failure(const struct record_view *v, uint64_t most_ns,
                          struct record_view_failure *out);
@@ -146,6 +153,10 @@ bool record_view_mistake(const struct record_view *v, uint32_t i, struct record_
 enum { RECORD_VIEW_PATH = 232 };
 bool record_view_module(const struct record_view *v, uint64_t address, char *path,
                         uint64_t *offset);
+
+/* "train.py:88", of a call in Python; false: it is not one, or not known. `out` has room for
+ * RECORD_VIEW_PATH bytes. */
+bool record_view_python_site(const struct record_view *v, uint64_t site, char *out);
 
 /* A line of the log of the rank (base/debug.h); back 0: the last one. `text` has room for
  * RECORD_VIEW_LINE bytes. False: there is none, or it is being written. */

@@ -251,6 +251,21 @@ static void agent_last_failure(const struct rank_proc *p, struct record_view_fai
         record_view_failure(&v, p->agent->aborted ? UINT64_MAX : RECORD_VIEW_RECENT_NS, out);
 }
 
+/* What a program that has no connection to the agent has left in its record. */
+static void agent_tell_exception(const struct rank_proc *p)
+{
+    struct record_view_exception e;
+    struct record_view v;
+    struct buf b;
+    if (!p->record || record_view_init(&v, p->record, p->record_len, NULL) != COLLRUN_OK ||
+        !record_view_exception(&v, &e))
+        return;
+    buf_init(&b);
+    wire_put_exception(&b, &(struct wire_exception){e.type, e.text, e.file, e.line, e.thread});
+    conn_send_buf(&p->agent->runner, WIRE_EXCEPTION, p->rank, p->agent->desc.attempt, &b);
+    buf_fini(&b);
+}
+
 static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rusage *use)
 {
     struct agent *a = p->agent;
@@ -286,8 +301,10 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     audit_sender_end_rank(&a->audit, p);
     trace_sender_end_rank(&a->trace, p);
     cut_sender_end_rank(&a->cuts, p, status == 0);
-    if (early)
+    if (early) {
         status_send(a, p);
+        agent_tell_exception(p);
+    }
     struct wire_exited exited = {
         .status = status,
         .user_us = (uint64_t)use->ru_utime.tv_sec * 1000000u + (uint64_t)use->ru_utime.tv_usec,

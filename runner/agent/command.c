@@ -81,18 +81,57 @@ static enum record_unobserved command_preload(const struct rank_proc *p, const c
     return why ? why : RECORD_UNOBSERVED_NO_CALL;
 }
 
+/* "python3 -I train.py": Python does not look where the variable says. */
+static bool command_is_isolated(const struct desc_strs *words)
+{
+    const char *slash = strrchr(words->items[0], '/');
+    if (strncmp(slash ? slash + 1 : words->items[0], "python", strlen("python")) != 0)
+        return false;
+    for (uint32_t i = 1; i < words->n && words->items[i][0] == '-'; i++) {
+        const char *options = words->items[i] + 1;
+        if (*options == '-' || strcspn(options, "EIS") < strcspn(options, "cmXW"))
+            return *options != '-';
+        if (options[strcspn(options, "cmXW")])
+            return false;
+    }
+    return false;
+}
+
+/* Python finds what records the calls of torch.distributed in the first folder of PYTHONPATH. */
+static enum record_unobserved command_offer_python(const struct rank_proc *p, const char *folder)
+{
+    static const char variable[] = "PYTHONPATH";
+    if (access(folder, R_OK) < 0 || strchr(folder, ':'))
+        return RECORD_UNOBSERVED_NO_TAP;
+    char *list = preload_add(folder, getenv(variable));
+    const bool set = list && setenv(variable, list, 1) == 0;
+    free(list);
+    if (!set)
+        return RECORD_UNOBSERVED_MEMORY;
+    return !command_is_wrapped(p) && command_is_isolated(&p->command->command)
+               ? RECORD_UNOBSERVED_ISOLATED
+               : RECORD_UNOBSERVED_NO_CALL;
+}
+
 /* With `observe: off` the environment is that of the user. */
 static void command_observe(const struct rank_proc *p, const char *engine)
 {
-    char tap[PATH_MAX], real[PATH_MAX];
+    char taps[PATH_MAX], real[PATH_MAX], tap[PATH_MAX + 32];
     const char *slash = strrchr(engine, '/');
     if (!p->record)
         return;
-    snprintf(tap, sizeof tap, "%.*s/../../lib/collrun/taps/libcollrun_mpi.so",
-             slash ? (int)(slash - engine) : 0, engine);
+    snprintf(taps, sizeof taps, "%.*s/../../lib/collrun/taps", slash ? (int)(slash - engine) : 0,
+             engine);
+    const char *folder = realpath(taps, real) ? real : taps;
+    snprintf(tap, sizeof tap, "%s/libcollrun_mpi.so", folder);
     atomic_store(&p->record->pid, (uint32_t)getpid());
-    atomic_store(&p->record->unobserved,
-                 (uint32_t)command_preload(p, realpath(tap, real) ? real : tap));
+    enum record_unobserved why = command_preload(p, tap);
+    if (p->command->observe & DESC_OBSERVE_TORCH) {
+        snprintf(tap, sizeof tap, "%s/python", folder);
+        const enum record_unobserved python = command_offer_python(p, tap);
+        why = why == RECORD_UNOBSERVED_NO_CALL || why == RECORD_UNOBSERVED_OFF ? python : why;
+    }
+    atomic_store(&p->record->unobserved, (uint32_t)why);
 }
 
 /* For a shell to work in: who works there runs the program of the rank. */

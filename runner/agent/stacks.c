@@ -7,6 +7,7 @@
 #include "agent/ranks.h"
 #include "base/exit_codes.h"
 #include "base/network.h"
+#include "base/record_view.h"
 #include "base/wire_fields.h"
 
 #include <errno.h>
@@ -162,12 +163,29 @@ static void stacks_on_second_sample(struct loop_timer *t)
         stacks_free(s);
 }
 
-/* Without threads there are no samples. */
+/* A line as collrun-stack writes it, of a call in Python. */
+static void stacks_put_python_site(struct stacks *s, uint64_t site)
+{
+    char place[RECORD_VIEW_PATH], line[RECORD_VIEW_PATH + 32];
+    const struct rank_proc *p = s->rank;
+    struct record_view v;
+    if (!p->record || record_view_init(&v, p->record, p->record_len, NULL) != COLLRUN_OK ||
+        !record_view_python_site(&v, site, place))
+        return;
+    const int n = snprintf(line, sizeof line, "site %llx %s\n", (unsigned long long)site, place);
+    buf_put(&s->text, line, (size_t)n);
+}
+
+/* Without threads there are no samples; and sites of Python alone need no collrun-stack. */
 static void stacks_begin(struct stacks *s)
 {
     char proc[32];
     struct agent *a = s->rank->agent;
     const struct rank_proc *p = s->rank;
+    if (!s->threads && !s->nsites) {
+        stacks_answer(s, "");
+        return;
+    }
     if (!s->threads) {
         stacks_start(s);
         return;
@@ -196,10 +214,14 @@ static void stacks_read_rank(struct agent *a, const struct wire_item_look *look)
     struct stacks *s = stacks_new(ranks_find(a, look->rank));
     if (!s)
         return;
-    for (; s->nsites < STACKS_SITES && s->nsites < look->sites.n; s->nsites++)
-        snprintf(s->sites[s->nsites], sizeof s->sites[0], "%llx",
-                 (unsigned long long)look->sites.items[s->nsites].address);
-    s->threads = look->threads || !s->nsites;
+    for (uint32_t i = 0; i < look->sites.n; i++) {
+        const uint64_t site = look->sites.items[i].address;
+        if (site >= RECORD_PYTHON_SITE)
+            stacks_put_python_site(s, site);
+        else if (s->nsites < STACKS_SITES)
+            snprintf(s->sites[s->nsites++], sizeof s->sites[0], "%llx", (unsigned long long)site);
+    }
+    s->threads = look->threads || !look->sites.n;
     stacks_begin(s);
 }
 

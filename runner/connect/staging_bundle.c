@@ -463,12 +463,12 @@ static int bundle_add_stage_files(struct staging_bundle *b, const struct desc_wo
     return rc;
 }
 
-/* The package `collrun` of Python, if this build has it. */
-static int bundle_add_python(struct staging_bundle *b, const char *prefix, struct arena *arena,
-                             struct diag *d)
+/* A folder of lib/collrun with files of Python, if this build has it. */
+static int bundle_add_python(struct staging_bundle *b, const char *prefix, const char *name,
+                             struct arena *arena, struct diag *d)
 {
     struct staged_files files = {0};
-    const char *folder = arena_printf(arena, "%s/lib/collrun/python", prefix);
+    const char *folder = arena_printf(arena, "%s/lib/collrun/%s", prefix, name);
     char *top = staged_files_normalize(prefix, arena);
     if (access(folder, R_OK) < 0)
         return COLLRUN_OK;
@@ -484,15 +484,18 @@ static int bundle_add_commands(struct staging_bundle *b, const struct desc *desc
     struct staged_files files = {0};
     const char *tap = arena_printf(arena, "%s/lib/collrun/taps/libcollrun_mpi.so", prefix);
     int rc = COLLRUN_OK;
-    bool commands = false, observed = false;
+    bool commands = false, observed = false, torch = false;
     for (uint32_t i = 0; rc == COLLRUN_OK && i < desc->nworkloads; i++) {
         commands = commands || desc->workloads[i].command.n;
         observed = observed || (desc->workloads[i].observe & DESC_OBSERVE_MPI);
+        torch = torch || (desc->workloads[i].observe & DESC_OBSERVE_TORCH);
         rc = bundle_add_stage_files(b, &desc->workloads[i], &files, arena, d);
     }
     if (rc == COLLRUN_OK && observed && access(tap, R_OK) == 0)
         rc = bundle_add(b, tap, "lib/collrun/taps", BUNDLE_PLAIN, arena, d);
-    return rc == COLLRUN_OK && commands ? bundle_add_python(b, prefix, arena, d) : rc;
+    if (rc == COLLRUN_OK && torch)
+        rc = bundle_add_python(b, prefix, "taps/python", arena, d);
+    return rc == COLLRUN_OK && commands ? bundle_add_python(b, prefix, "python", arena, d) : rc;
 }
 
 /* ---- all files ---- */

@@ -194,10 +194,17 @@ void mismatch_append_calls(const struct evidence *e, const struct verdict *v, st
         char ranks[200], line[640];
         const struct verdict_call *c = &v->calls[i];
         const struct stacks_site *site = &e->ranks[c->rank].place;
-        const bool placed = c->site && site->address == c->site;
+        const bool resolved = c->site && site->address == c->site;
+        char python[RECORD_VIEW_PATH];
+        const bool placed =
+            resolved || (c->site && e->ranks[c->rank].record_bytes &&
+                         record_view_python_site(&e->ranks[c->rank].record, c->site, python));
         snprintf(line, sizeof line, "%s%s call%s %s%s%s", i ? ", " : "",
                  blame_ranks_text(&c->ranks, ranks, sizeof ranks), c->ranks.n == 1 ? "s" : "",
-                 c->call, placed ? " at " : "", placed ? site->place : "");
+                 c->call, placed ? " at " : "",
+                 resolved ? site->place
+                 : placed ? python
+                          : "");
         blame_append(d, line);
     }
 }

@@ -462,7 +462,7 @@ static void core_call_text(const struct record_cut *cut, const struct record_cut
                                       .tag = op->tag};
     const char *group = cut->groups[op->group].name;
     char text[CALL_TEXT_LEN];
-    if (cut->tap == RECORD_TAP_MPI && op->flags >> MPI_FUNCTION_FLAG)
+    if (record_tap_has_functions(cut->tap) && op->flags >> MPI_FUNCTION_FLAG)
         core_mpi_text(cut, op, out, size);
     else if (op->kind == RECORD_FORM)
         snprintf(out, size, "the making of a group from %s", group);
@@ -540,7 +540,7 @@ uint32_t proof_core_calls(const struct proof *p, const struct proof_core *core,
     for (uint32_t i = 0, parts = 0; i < core->n && parts < PROOF_CALLS; parts++) {
         const uint32_t rank = core->ranks[i];
         const struct record_cut_op *op = core_item(p, rank)->op;
-        if (op->site && p->ranks[rank].cut->tap == RECORD_TAP_MPI)
+        if (op->site && record_tap_has_functions(p->ranks[rank].cut->tap))
             calls[n++] = (struct stacks_call){rank, op->site};
         i = core_part_end(p, core, i);
     }

@@ -120,7 +120,8 @@ bool stacks_has_line(const char *frame)
 const char *stacks_site(const struct rank_stacks *s, uint64_t address)
 {
     for (uint32_t i = 0; i < s->nsites; i++) {
-        if (s->sites[i].address == address && stacks_has_line(s->sites[i].place))
+        if (s->sites[i].address == address &&
+            (address >= RECORD_PYTHON_SITE || stacks_has_line(s->sites[i].place)))
             return s->sites[i].place;
     }
     return NULL;

@@ -403,7 +403,8 @@ static bool command_check_workdir(struct planner *pl, uint32_t index)
 /* Bits of DESC_OBSERVE_MPI and its like. Options are beside `auto` alone. */
 static uint8_t command_observe(const struct job_observe *observe)
 {
-    uint8_t taps = observe->taps.n || observe->mode.v == JOB_OBSERVE_OFF ? 0 : DESC_OBSERVE_MPI;
+    const bool all = !observe->taps.n && observe->mode.v != JOB_OBSERVE_OFF;
+    uint8_t taps = all ? DESC_OBSERVE_MPI | DESC_OBSERVE_TORCH : 0;
     for (uint32_t i = 0; i < observe->taps.n; i++)
         taps |= (uint8_t)observe->taps.items[i].v;
     if (observe->mpi.leaks.v == JOB_OBSERVE_LEAKS_ERROR)

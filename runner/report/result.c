@@ -60,7 +60,7 @@ static json_t *result_error(const struct result *r, uint32_t rank, enum cause_cl
  * {"by": null, "why": "..."}. */
 static json_t *result_observed(const struct rank_state *state)
 {
-    static const char *const taps[] = {NULL, "collrun", "mpi"};
+    static const char *const taps[] = {NULL, "collrun", "mpi", "torch"};
     const struct record_head *head = &state->record.head;
     if (!state->record_bytes)
         return json_null();
@@ -70,7 +70,7 @@ static json_t *result_observed(const struct rank_state *state)
     memcpy(library, head->library_name, sizeof head->library_name);
     if (!by)
         return json_pack("{s:n, s:s}", "by", "why", unobserved_text((enum record_unobserved)why));
-    if (tap != RECORD_TAP_MPI)
+    if (!record_tap_has_functions(tap))
         return json_pack("{s:s}", "by", by);
     return json_pack("{s:s, s:o}", "by", by, "library", json_value_text(library));
 }

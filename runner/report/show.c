@@ -580,6 +580,8 @@ static json_t *show_json_observe(const struct desc_workload *workload)
     json_t *list = workload->command.n ? json_array() : NULL;
     if (list && workload->observe & DESC_OBSERVE_MPI)
         json_array_append_new(list, json_string("mpi"));
+    if (list && workload->observe & DESC_OBSERVE_TORCH)
+        json_array_append_new(list, json_string("torch"));
     return list;
 }
 

@@ -112,7 +112,7 @@ static bool call_places_file(const struct run_state *run, const struct call_plac
 {
     const struct rank_state *r = &run->ranks[c->rank];
     const uint32_t host = run->desc->ranks[c->rank].host;
-    return c->site && r->record_bytes && host < run->job->hosts.n &&
+    return c->site && c->site < RECORD_PYTHON_SITE && r->record_bytes && host < run->job->hosts.n &&
            run->job->hosts.nodes[host].transport.kind.v == JOB_TRANSPORT_LOCAL &&
            record_view_module(&r->record, c->site - 1, path, offset) && path[0] == '/';
 }

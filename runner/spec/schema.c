@@ -376,11 +376,12 @@ static const struct schema_type stage_files = {.kind = SCHEMA_LIST,
 static const struct schema_choice observe_words[] = {
     {"auto", JOB_OBSERVE_AUTO}, {"off", JOB_OBSERVE_OFF}, {0}};
 static const struct schema_type observe_word = {.kind = SCHEMA_CHOICE, .choices = observe_words};
-static const struct schema_choice observe_libraries[] = {{"mpi", DESC_OBSERVE_MPI}, {0}};
+static const struct schema_choice observe_libraries[] = {
+    {"mpi", DESC_OBSERVE_MPI}, {"torch", DESC_OBSERVE_TORCH}, {0}};
 static const struct schema_type observe_library = {
     .kind = SCHEMA_CHOICE, .choices = observe_libraries, .size = sizeof(struct job_num)};
 static const struct schema_type observe_list = {.kind = SCHEMA_LIST,
-                                                .expects = "a list of libraries: mpi",
+                                                .expects = "a list of libraries: mpi, torch",
                                                 .at = AT(job_observe, taps),
                                                 .item = &observe_library,
                                                 .not_empty = true,
@@ -409,13 +410,13 @@ static const struct schema_type observe_map = {.kind = SCHEMA_MAP,
                                                .example = "observe: {mpi: {leaks: error}}",
                                                .keys = observe_keys,
                                                .loc_at = NO_LOC};
-static const struct schema_type observe = {.kind = SCHEMA_EITHER,
-                                           .expects =
-                                               "auto, off, a list of libraries (mpi), or options",
-                                           .example = "observe: [mpi]",
-                                           .scalar = &observe_word,
-                                           .list = &observe_list,
-                                           .map = &observe_map};
+static const struct schema_type observe = {
+    .kind = SCHEMA_EITHER,
+    .expects = "auto, off, a list of libraries (mpi, torch), or options",
+    .example = "observe: [mpi]",
+    .scalar = &observe_word,
+    .list = &observe_list,
+    .map = &observe_map};
 static const struct schema_key workload_keys[] = {
     {KEY("name", title, AT(job_workload, name), NULL,
          "Name of the workload in messages; default: the name of the plugin or program")},

@@ -202,7 +202,7 @@ cc -O1 "$here/mpi/quirks.c" -o quirks || not_ok "the compiler builds a program"
 cc -O1 -static -x c - -o static <<<'int main(void) { return 0; }' 2>/dev/null || rm -f static
 mpi 1 sh -c 'exec env sh -c "env | grep -c ^LD_PRELOAD; exec true"'
 is "without LD_PRELOAD of the user" "$code $(sorted)" "0 0;"
-is "a program without MPI" "$(field ranks.0.observed.why)" "the program has not called MPI_Init"
+is "a program without MPI" "$(field ranks.0.observed.why)" "the program has not called MPI_Init, nor torch.distributed.init_process_group"
 printf 'int own(void) { return 7; }\n' | cc -shared -fPIC -x c - -o libown.so
 ENV="LD_PRELOAD: '$tmp/libown.so'" mpi 1 sh -c 'echo $LD_PRELOAD; cat /proc/self/maps | grep -c libown'
 is "with one" "$code $(sed 's/^\[0\] //' out | head -n 1) $(sed 's/^\[0\] //' out | tail -n 1 | grep -c '[1-9]')" "0 $tmp/libown.so 1"
@@ -236,7 +236,7 @@ if [ -n "$mpicc" ]; then
     mpi 3 bash -c 'exec env A=1 ./debian.wrong op'
     is "behind bash and env" "$(field verdict.class ranks.1.observed.by)" "mismatch mpi"
     mpi 3 bash -c './debian.wrong op; true'
-    is "a child of the rank" "$code $(field ranks.1.observed.why)" "0 the program has not called MPI_Init"
+    is "a child of the rank" "$code $(field ranks.1.observed.why)" "0 the program has not called MPI_Init, nor torch.distributed.init_process_group"
     library=$(ldd debian.right | awk '$1 ~ /libmpi/ { print $3; exit }')
     ENV="LD_PRELOAD: '$tmp/libown.so'" mpi 2 ./quirks "$library"
     is "MPI that is loaded late, and a child" "$code $(sorted) $(field ranks.0.observed.by)" "0 $tmp/libown.so|$tmp/libown.so|$tmp/libown.so;$tmp/libown.so|$tmp/libown.so|$tmp/libown.so; mpi"

@@ -9,64 +9,17 @@ is about the other one, and with many ranks its traceback would be far above.
 
 import os
 import sys
-import sysconfig
 import threading
-import traceback
 
 from . import _collrun
 from ._errors import AbortedError, Error, PeerFailedError
-
-_libraries = tuple(
-    {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {os.path.join(os.path.dirname(os.path.abspath(__file__)), "")}
-)
-
-
-def _is_of_user(frame):
-    name = frame.filename
-    return not name.startswith(("<frozen ", *_libraries)) and "/dist-packages/" not in name
-
-
-def _frame(value):
-    """Where it was raised: the last frame in the user's code, else the last one; None: none."""
-    frames = traceback.extract_tb(value.__traceback__)
-    return next((frame for frame in reversed(frames) if _is_of_user(frame)), frames[-1] if frames else None)
-
-
-def _leaves(value):
-    """The exceptions of a group, and of groups in it; or the exception."""
-    return [leaf for each in value.exceptions for leaf in _leaves(each)] if isinstance(value, BaseExceptionGroup) else [value]
-
-
-def _printable(text):
-    """What is no text of C: bytes of a file's name that are no UTF-8, and NUL."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-
-
-def _words(value):
-    """Its type and text, as the last line of a traceback has them."""
-    kind, _, text = "".join(traceback.format_exception_only(type(value), value)).strip().partition(": ")
-    return (kind, text) if " " not in kind else (type(value).__qualname__, str(value))
-
-
-def _summary(value):
-    """Type, text and frame. Of a group those of its exceptions follow, those of collrun last."""
-    leaves = sorted(_leaves(value), key=lambda leaf: isinstance(leaf, Error))
-    kind, text = _words(value)
-    frame = _frame(leaves[0]) or _frame(value)
-    if leaves != [value]:
-        parts = []
-        for leaf in leaves[:4]:
-            name, words = _words(leaf)
-            place = _frame(leaf)
-            parts.append(f"{name}: {words}" + (f" ({os.path.basename(place.filename)}:{place.lineno})" if place else ""))
-        more = [f"{len(leaves) - 4} more"] if len(leaves) > 4 else []
-        text = f"{str(value)}: {'; '.join(parts + more)}"
-    return kind, text, frame
+from ._exceptions import leaves as _leaves
+from ._exceptions import printable as _printable
+from ._exceptions import summary
 
 
 def _report(value, thread=None):
-    kind, text, frame = _summary(value)
+    kind, text, frame = summary(value, Error)
     own = any(not isinstance(leaf, (Error, KeyboardInterrupt, SystemExit)) for leaf in _leaves(value))
     if own:
         _collrun._fail_exception(
@@ -86,7 +39,7 @@ def _is_consequence(value):
 
 
 def _print_line(value, thread=None):
-    kind, text, frame = _summary(value)
+    kind, text, frame = summary(value, Error)
     where = f"{os.path.basename(frame.filename)}:{frame.lineno}: " if frame else ""
     print(f"{where}{f'thread {thread}: ' if thread else ''}{kind}: {text}", file=sys.stderr, flush=True)
 
