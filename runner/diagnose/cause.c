@@ -394,8 +394,14 @@ void cause_set_text(const struct desc *desc, const struct rank_state *states,
     const bool silent = !r->failed || (r->failure.code > 0 && r->subject == WIRE_SUBJECT_WORKLOAD);
     /* Beside the text of the failure, "application called MPI_Abort(...)" says nothing new. */
     const bool aborted = cause_is_mpi_abort(r) && !strstr(r->last_words, "MPI_Abort(");
-    if (r->last_words[0] && !cause_is_by_failed_call(r) &&
-        ((silent && WIFEXITED(r->status)) || aborted)) {
+    if (silent && !cause_is_by_failed_call(r) && WIFEXITED(r->status) && r->exception &&
+        !r->exception->thread[0]) {
+        char text[640]; /* type, 200 bytes of text, place */
+        const size_t len = strlen(d->text);
+        rank_exception_text(r->exception, text, sizeof text);
+        snprintf(d->text + len, sizeof d->text - len, ": %s", text);
+    } else if (r->last_words[0] && !cause_is_by_failed_call(r) &&
+               ((silent && WIFEXITED(r->status)) || aborted)) {
         const size_t len = strlen(d->text);
         snprintf(d->text + len, sizeof d->text - len, "; it wrote last: %s", r->last_words);
     }

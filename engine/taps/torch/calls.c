@@ -397,7 +397,20 @@ static void tap_take(struct record_writer *w, struct record_thread *t, struct ta
     record_take(w, t, &r->part);
 }
 
-void tap_wait_end(uint32_t request, bool failed, int source)
+/* Another member has ended, or has closed the group: what becomes of this rank is a consequence. */
+static void tap_note_failure(struct record_writer *w, const struct tap_request *r, const char *why)
+{
+    const struct record_group *g = r->part.group;
+    struct record_failure f = {
+        .status = COLLRUN_ERR_PEER_FAILED, .at = record_queue_now(w->head), .number = r->number};
+    snprintf(f.group, sizeof f.group, "%s", g ? g->name : "");
+    snprintf(f.text, sizeof f.text, "%s %s#%llu: %s",
+             mpi_function_name(r->part.flags >> MPI_FUNCTION_FLAG), f.group,
+             (unsigned long long)r->number, why);
+    record_queue_note_failure(w->head, &f);
+}
+
+void tap_wait_end(uint32_t request, bool failed, const char *peer_failed, int source)
 {
     struct record_writer *w = tap_writer();
     struct record_thread *t = tap_inside;
@@ -407,6 +420,8 @@ void tap_wait_end(uint32_t request, bool failed, int source)
         return;
     record_leave(t);
     if (r && failed) {
+        if (peer_failed[0])
+            tap_note_failure(w, r, peer_failed);
         tap_end(r, RECORD_FAILED);
         record_give_up(w, r->handle, RECORD_WITHDRAWN);
         tap_request_free(r);

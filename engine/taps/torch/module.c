@@ -90,11 +90,12 @@ static PyObject *module_wait_begin(PyObject *self, PyObject *args)
 static PyObject *module_wait_end(PyObject *self, PyObject *args)
 {
     unsigned request, failed;
+    const char *peer_failed;
     int source;
     (void)self;
-    if (!PyArg_ParseTuple(args, "IIi", &request, &failed, &source))
+    if (!PyArg_ParseTuple(args, "IIsi", &request, &failed, &peer_failed, &source))
         return NULL;
-    tap_wait_end(request, failed != 0, source);
+    tap_wait_end(request, failed != 0, peer_failed, source);
     Py_RETURN_NONE;
 }
 

@@ -46,9 +46,10 @@ uint32_t tap_begin(uint32_t group, const struct tap_operation *op);
 void tap_issued(uint32_t request, bool failed);
 /* False: the wait is not recorded, and tap_wait_end is not called. `timeout_ns` 0: none. */
 bool tap_wait_begin(uint32_t request, uint64_t timeout_ns);
-/* `source`: the rank of the group that a receive from any has got its message from; -1: as given.
+/* `peer_failed`: why another member has ended its connection; "": it has not. `source`: the rank of
+ * the group that a receive from any has got its message from; -1: as given.
  */
-void tap_wait_end(uint32_t request, bool failed, int source);
+void tap_wait_end(uint32_t request, bool failed, const char *peer_failed, int source);
 void tap_drop(uint32_t request);
 
 /* From now on any thread of the process may call. */

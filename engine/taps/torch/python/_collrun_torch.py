@@ -116,8 +116,16 @@ def _sweep():
         if not work.is_completed():
             left.append((work, request))
         elif tap.wait_begin(request, 0):
-            tap.wait_end(request, 0, -1)
+            tap.wait_end(request, 0, "", -1)
     issued_in_cpp[:] = left
+
+
+def _closed_by_peer(text):
+    """What a backend says when the process of another rank has ended."""
+    for words in "Connection closed by peer", "Connection reset by peer", "Broken pipe":
+        if words in text:
+            return words
+    return ""
 
 
 def _wrap_wait(Work):
@@ -137,7 +145,7 @@ def _wrap_wait(Work):
         if not tap.wait_begin(request, timeout_ns):
             works[id(self)] = known
             return wait(self, *args, **kwargs)
-        failed, source = 1, -1
+        failed, why, source = 1, "", -1
         try:
             result = wait(self, *args, **kwargs)
             failed = 0
@@ -145,8 +153,11 @@ def _wrap_wait(Work):
                 any_source.discard(request)
                 source = self._source_rank()
             return result
+        except Exception as error:
+            why = _closed_by_peer(str(error))
+            raise
         finally:
-            tap.wait_end(request, failed, source)
+            tap.wait_end(request, failed, why, source)
 
     Work.wait = wrapped
 
