@@ -26,8 +26,19 @@ static enum job_cause policy_cause(const struct verdict *v)
     return v->class == CAUSE_LAUNCH && v->exit_code == EXIT_JOB ? JOB_CAUSE_JOB : causes[v->class];
 }
 
+/* "MemoryError", "torch.OutOfMemoryError"; a name without a dot stands for those of all modules. */
+static bool policy_exception_matches(const char *wanted, const struct rank_exception *e)
+{
+    if (!e || e->thread[0])
+        return false;
+    const char *dot = strrchr(e->type, '.');
+    return strcmp(wanted, e->type) == 0 || (dot && strcmp(wanted, dot + 1) == 0);
+}
+
 static bool policy_rule_matches(const struct job_rule *rule, const struct verdict *v)
 {
+    if (rule->exception.v && !policy_exception_matches(rule->exception.v, v->exception))
+        return false;
     if (rule->cause.v != JOB_CAUSE_ANY && rule->cause.v != (int64_t)policy_cause(v))
         return false;
     for (uint32_t i = 0; i < rule->exit_code.n; i++) {

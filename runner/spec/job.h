@@ -320,6 +320,7 @@ enum job_cause {                /* the classes of a verdict */
 struct job_rule {
     struct job_num cause;      /* enum job_cause */
     struct job_nums exit_code; /* n = 0: not written */
+    struct job_str exception;  /* NULL: not written */
     struct job_num action;
     struct diag_loc loc;
 };

@@ -434,7 +434,7 @@ static const struct schema_key workload_keys[] = {
          "Variables of the command, added to env.set")},
     {KEY("observe", observe, AT(job_workload, observe), "auto",
          "Whether the calls of a command that does not use collrun are recorded, so that mistakes "
-         "in them are explained: auto (those of MPI, where that is possible), off, a list: "
+         "in them are explained: auto (those of MPI and torch.distributed, where that is possible), off, a list: "
          "[mpi], or auto with options: {mpi: {leaks: error}}")},
     {KEY("stage_files", stage_files, AT(job_workload, stage_files), NULL,
          "Files and folders that the command needs, relative to the job file. A host reached "
@@ -610,11 +610,18 @@ static const struct schema_type exit_codes = {.kind = SCHEMA_LIST,
                                               .item = &exit_code,
                                               .not_empty = true,
                                               LOC(job_nums)};
+static const struct schema_type exception = {.kind = SCHEMA_STR,
+                                             .expects = "the type of an exception of Python",
+                                             .example = "exception: torch.OutOfMemoryError",
+                                             .check = name_check_text};
 static const struct schema_key when_keys[] = {
     {KEY("cause", cause, AT(job_rule, cause), NULL,
          "Class of the failure, as in collrun-failures(7)")},
     {KEY("exit_code", exit_codes, AT(job_rule, exit_code), NULL,
          "Exit codes, one of which must match")},
+    {KEY("exception", exception, AT(job_rule, exception), NULL,
+         "Type of the exception that has ended a program of Python, as the last line of its "
+         "traceback names it; without its module, if it has no dot")},
     {0},
 };
 static const struct schema_type when = {.kind = SCHEMA_MAP,

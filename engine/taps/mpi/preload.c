@@ -135,7 +135,8 @@ static char *const *preload_environment(const char *program, char *const env[])
     }
     free(list);
     /* A shell tries one folder of PATH after the other: what the last one did counts. */
-    atomic_store(&record->unobserved, RECORD_UNOBSERVED_NO_CALL);
+    if (atomic_load(&record->unobserved) != RECORD_UNOBSERVED_ISOLATED)
+        atomic_store(&record->unobserved, RECORD_UNOBSERVED_NO_CALL);
     memcpy(copy, env, n * sizeof *copy);
     copy[value ? at : n] = entry;
     return copy;

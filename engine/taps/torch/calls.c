@@ -29,7 +29,7 @@ struct tap_request {
     bool dropped; /* while its thread was in another call */
 };
 
-/* Of the process. */
+/* The process has one record. */
 static struct {
     struct record_head *head;
     struct record_writer *writer; /* NULL: nothing is recorded */

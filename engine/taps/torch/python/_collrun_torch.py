@@ -109,11 +109,19 @@ def _keep(work, request, timeout_ns):
     works[key] = (request, timeout_ns, weakref.ref(work, drop))
 
 
+def _future_is_done(work):
+    """A moment before the Work says so: DDP waits for the future."""
+    try:
+        return work.get_future().done()
+    except Exception:  # this backend has no futures
+        return False
+
+
 def _sweep():
     """Ends operations that C++ has issued, and that are complete."""
     left = []
     for work, request in issued_in_cpp:
-        if not work.is_completed():
+        if not (work.is_completed() or _future_is_done(work)):
             left.append((work, request))
         elif tap.wait_begin(request, 0):
             tap.wait_end(request, 0, "", -1)
