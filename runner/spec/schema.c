@@ -434,7 +434,8 @@ static const struct schema_key workload_keys[] = {
          "Variables of the command, added to env.set")},
     {KEY("observe", observe, AT(job_workload, observe), "auto",
          "Whether the calls of a command that does not use collrun are recorded, so that mistakes "
-         "in them are explained: auto (those of MPI and torch.distributed, where that is possible), off, a list: "
+         "in them are explained: auto (those of MPI and torch.distributed, where that is "
+         "possible), off, a list: "
          "[mpi], or auto with options: {mpi: {leaks: error}}")},
     {KEY("stage_files", stage_files, AT(job_workload, stage_files), NULL,
          "Files and folders that the command needs, relative to the job file. A host reached "

@@ -77,7 +77,7 @@ RULES='{when: {exception: MemoryError}, action: restart}' program <<'END'
 import os
 raise MemoryError("full") if os.environ["COLLRUN_ATTEMPT"] == "0" else ValueError("again")
 END
-is "on_failure.rules: restarted once, then another one" "$code $(field verdict.exception.type) $(grep -c 'MemoryError: full' err)" "1 ValueError 1"
+is "on_failure.rules: restarted once, then another one" "$code $(field verdict.exception.type) $(grep -c "^.0. MemoryError: full" err)" "1 ValueError 1"
 
 # ---- what the program sees ----
 mkdir -p site && echo 'print("site of the user")' >site/sitecustomize.py
