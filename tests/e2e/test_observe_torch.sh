@@ -47,7 +47,7 @@ run torch.yaml
 like "without torch in the list" "$code $(field ranks.0.observed.why)" '^0 the program has not called MPI_Init'
 
 mistake kind mismatch "[2]" \
-    'default_pg#4: ranks 0-1 call broadcast\(numel=4, float32, src=0\) at wrong.py:16, rank 2 calls all_reduce\(numel=4, float32, SUM\) at wrong.py:14'
+    'default_pg#4: ranks 0-1 call broadcast\(numel=4, float32, src=0\) at wrong.py:15, rank 2 calls all_reduce\(numel=4, float32, SUM\) at wrong.py:13'
 mistake dtype mismatch "[2]" 'ranks 0-1 call all_reduce\(numel=4, float32, SUM\) at wrong.py:[0-9]+, rank 2 calls all_reduce\(numel=4, int32, SUM\)'
 mistake sends deadlock "[]" \
     'deadlock: rank 0 waits in send\(numel=4, float32, dst=1\) in default_pg at wrong.py:[0-9]+ for rank 1; rank 1 waits in send\('

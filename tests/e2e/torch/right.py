@@ -41,7 +41,7 @@ def groups(rank, n, t):
         h=dist.new_group([0,1])
         if rank<2: dist.all_reduce(t,group=h); dist.destroy_process_group(h)
 def ddp(rank, n):
-    m = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(50,200), nn.BatchNorm1d(200), nn.Linear(200,2)), find_unused_parameters=True)
+    m = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(50,200), nn.BatchNorm1d(200), nn.Linear(200,2)))
     o = torch.optim.SGD(m.parameters(), 0.01)
     for i in range(30):
         o.zero_grad(); m(torch.randn(8,50)).sum().backward(); o.step()
