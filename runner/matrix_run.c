@@ -322,7 +322,7 @@ static void matrix_signals(sigset_t *set)
         sigaddset(set, matrix_forwarded[i]);
 }
 
-/* The process of a combination: a process group of its own, so that Ctrl-C comes once, from here.
+/* The process of a combination leads a process group, so that Ctrl-C comes once, from here.
  * Never returns. */
 static void matrix_child(struct matrix_state *s, uint32_t combination, const sigset_t *before,
                          pid_t parent)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The runs of a matrix: one after the other, each in a process and a folder of its own.
+ * The runs of a matrix, one after the other, each in a new process and a new folder.
  * - The folder of the matrix has NNN-AXIS=VALUE,... for each combination, a run directory like any
  *   other, NNN-....log with what collrun printed in it, matrix.json and matrix.csv, which are
  *   written again after each run.

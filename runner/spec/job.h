@@ -405,7 +405,7 @@ struct job_request {
     uint32_t nvars;
     const char *const *sets; /* "path=value" of --set */
     uint32_t nsets;
-    const char *count; /* -n, which overrides them; NULL: none */
+    const char *count;    /* -n, which overrides them; NULL: none */
     uint32_t combination; /* of the matrix, from 0 */
 };
 

@@ -135,6 +135,7 @@ config() {
     grid) prints 0 '^\[0\]   dp/pp=2 +4-5 +tcp +allreduce .* 40 of 40 ' -- "${run[@]}" ;;
     groups) prints 0 '^\[5\] .*; picked: 0 of 4 \(tcp\); node/right: 2 of 3 \(shm\)' -- "${run[@]}" ;;
     hello) prints 0 '^\[3\] hello from rank 3 of 4 on ' -- "${run[@]}" ;;
+    matrix) prints 0 '^\[3/3\] backend=tcp,n=4: ok, ' '^tcp +4 +ok ' -- "${run[@]}" ;;
     parameter_server) prints 0 '^\[0\] converged: 2 servers, 3 workers, accuracy at least 0.95$' -- "${run[@]}" ;;
     pipeline) prints 0 'step 100: loss 0\.[0-9]+, accuracy 0\.9' -- "${run[@]}" ;;
     program) prints 0 '^\[3\] rank 3 of 4: got 2, the sum is 6$' -- "${run[@]}" ;;

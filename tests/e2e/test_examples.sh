@@ -49,6 +49,10 @@ like "allreduce: its metrics are in the run directory" "$(cat kept/result.json)"
 runs allreduce --set groups.world.backend=gloo
 shows "allreduce: on the other backend" '4 ranks on gloo, .* all verified$'
 
+export TMPDIR=$tmp
+runs matrix
+shows "matrix: the last run" '^\[3/3\] backend=tcp,n=4: ok, '
+
 runs survivors # test_shrink.sh has the losses
 is "survivors: all of them" "$(out)" "[0] 100 steps, 4 ranks at the end"
 
