@@ -12,6 +12,36 @@
 
 #define BETWEEN ": the network between hosts "
 
+static bool network_cut_has_failed(const struct desc *desc, const struct rank_state *ranks)
+{
+    uint32_t i = 0;
+    while (i < desc->nranks && !ranks[i].first_failure_ns)
+        i++;
+    return i < desc->nranks;
+}
+
+void network_cut_take(const struct desc *desc, struct rank_state *ranks, uint32_t rank,
+                      const struct wire_network *said, bool stopping)
+{
+    const bool replaces = said->text[0] || !(stopping || network_cut_has_failed(desc, ranks));
+    for (uint32_t i = 0; i < desc->nranks; i++) {
+        if (desc->ranks[i].host != desc->ranks[rank].host)
+            continue;
+        ranks[i].address[0] = '\0';
+        if (replaces)
+            ranks[i].network[0] = '\0';
+    }
+    snprintf(ranks[rank].address, sizeof ranks->address, "%s", said->address);
+    if (replaces)
+        snprintf(ranks[rank].network, sizeof ranks->network, "%s", said->text);
+}
+
+void network_cut_forget(const struct desc *desc, struct rank_state *ranks)
+{
+    for (uint32_t i = 0; !network_cut_has_failed(desc, ranks) && i < desc->nranks; i++)
+        ranks[i].network[0] = '\0';
+}
+
 static bool network_cut_read(const struct rank_state *rank, struct network_fault *f,
                              const char **end)
 {

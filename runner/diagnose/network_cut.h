@@ -7,6 +7,7 @@
 #define RUNNER_DIAGNOSE_NETWORK_CUT_H
 
 #include "base/network.h"
+#include "base/wire_fields.h"
 #include "diagnose/evidence.h"
 
 struct network_cut {
@@ -16,6 +17,14 @@ struct network_cut {
     struct desc_ranks ranks; /* of both hosts; empty: not certain */
 };
 
+/* What an agent says of the connections of its ranks: its address, and the text about one of
+ * `rank`, or "". It replaces what it has said before. When a rank has failed, or `stopping`,
+ * connections are closed; then "" says nothing, and what was known stays. */
+void network_cut_take(const struct desc *desc, struct rank_state *ranks, uint32_t rank,
+                      const struct wire_network *said, bool stopping);
+/* The wait that it was about has passed: it explains no later time-out. Without an effect once a
+ * rank has failed, which ends waits, too. */
+void network_cut_forget(const struct desc *desc, struct rank_state *ranks);
 /* Finds a connection without an answer: the one of rank `first`, or the one that has been silent
  * for longest. The list is in the arena. False: all are well, or are not known. */
 bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, struct arena *arena,

@@ -267,7 +267,6 @@ const char *rank_phase_text(const struct rank_state *rank, enum rank_phase phase
 void rank_forget_look(struct rank_state *rank)
 {
     stacks_fini(&rank->stacks);
-    rank->address[0] = rank->network[0] = '\0';
 }
 
 /* ---- usage ---- */

@@ -234,7 +234,7 @@ bool rank_age(const struct rank_state *rank, uint64_t now_ns, uint64_t *age_ns, 
 /* "in load_batch (data.c:88), asleep in read(3) of /data/x", by its stacks; else as
  * rank_describe. */
 void rank_doing(const struct rank_state *rank, char *out, size_t size);
-/* Before its stacks and its connections are looked at again. */
+/* Before its stacks are looked at again. */
 void rank_forget_look(struct rank_state *rank);
 /* Sets rank->doing by its stacks, if they are known. */
 void rank_set_doing(struct rank_state *rank);

@@ -7,6 +7,7 @@
 #include "connect/agent_log.h"
 #include "diagnose/deadlock.h"
 #include "diagnose/mismatch.h"
+#include "diagnose/network_cut.h"
 #include "diagnose/policy.h"
 #include "report/json_value.h"
 #include "run/run_state.h"
@@ -455,16 +456,13 @@ static void frames_on_stacks(struct frames *s, const struct wire_frame *f)
 
 static void frames_on_network(struct frames *s, const struct wire_frame *f)
 {
-    struct rank_state *state = &s->run->ranks[f->rank];
     struct wire_network n;
     struct arena arena;
     arena_init(&arena);
-    if (wire_read_network(f, &arena, &n)) {
-        snprintf(state->address, sizeof state->address, "%s", n.address);
-        snprintf(state->network, sizeof state->network, "%s", n.text);
-    } else {
+    if (wire_read_network(f, &arena, &n))
+        network_cut_take(s->run->desc, s->run->ranks, f->rank, &n, s->stop->step != STOP_NONE);
+    else
         frames_malformed(s, f);
-    }
     arena_fini(&arena);
 }
 

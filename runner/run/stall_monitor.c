@@ -3,6 +3,7 @@
 
 #include "base/debug.h"
 #include "base/wire_fields.h"
+#include "diagnose/network_cut.h"
 #include "run/run_state.h"
 
 #include <stdlib.h>
@@ -25,8 +26,7 @@ static void stall_monitor_end(struct stall_monitor *m, struct stall_episode *e)
     if (!e->report)
         return;
     e->passed += e->passed < PASSED_MAX;
-    for (uint32_t i = 0; i < m->run->desc->nranks; i++)
-        m->run->ranks[i].network[0] = '\0';
+    network_cut_forget(m->run->desc, m->run->ranks);
     json_object_set_new(e->report, "seconds", json_real((double)(now_ns() - e->since_ns) / 1e9));
     debug_log(DEBUG_PROOF, "the stall has passed after %.1f s, %u so far",
               (double)(now_ns() - e->since_ns) / 1e9, e->passed);

@@ -3,6 +3,7 @@
  * Which of several endings is the root cause, and the exit code that follows: tables of situations
  * with the expected answer.
  */
+#include "diagnose/network_cut.h"
 #include "verdict_job.h"
 
 #include <setjmp.h>
@@ -484,6 +485,42 @@ static void a_rank_never_moves_back(void **state)
     assert_int_equal(r.departure, DEPARTURE_EARLY);
 }
 
+/* Its agent is asked again when a rank has timed out; by then the connections may be closed. */
+static void what_is_known_of_the_network_stays(void **state)
+{
+    static struct desc_host hosts[2] = {{.name = "a", .nranks = 2}, {.name = "b", .nranks = 2}};
+    static struct desc_rank places[4] = {{.host = 0}, {.host = 0}, {.host = 1}, {.host = 1}};
+    const struct desc two = {.hosts = hosts, .nhosts = 2, .ranks = places, .nranks = 4};
+    const struct wire_network cut = {"10.2.0.1", "no answer from 10.2.0.7 port 4711 for 5.9 s (3 "
+                                                 "retransmissions, 65536 bytes unacknowledged)"},
+                              well = {"10.2.0.1", ""}, peer = {"10.2.0.7", ""};
+    struct rank_state ranks[4] = {0};
+    struct network_cut found;
+    struct arena arena;
+    (void)state;
+    arena_init(&arena);
+    network_cut_take(&two, ranks, 1, &cut, false);
+    network_cut_take(&two, ranks, 2, &peer, false);
+    rank_forget_look(&ranks[1]); /* the agent is asked again */
+    assert_true(network_cut_find(&two, ranks, &arena, WIRE_HOST, &found));
+    assert_string_equal(found.hosts[1], "b");
+    ranks[0].first_failure_ns = 1;
+    network_cut_take(&two, ranks, 0, &well, false);
+    network_cut_forget(&two, ranks);
+    assert_true(network_cut_find(&two, ranks, &arena, WIRE_HOST, &found));
+    assert_int_equal(found.rank, 1);
+    assert_string_equal(ranks[0].address, "10.2.0.1");
+    ranks[0].first_failure_ns = 0;
+    network_cut_take(&two, ranks, 0, &well, true);
+    assert_true(network_cut_find(&two, ranks, &arena, WIRE_HOST, &found));
+    network_cut_take(&two, ranks, 0, &well, false); /* the network is well again */
+    assert_false(network_cut_find(&two, ranks, &arena, WIRE_HOST, &found));
+    network_cut_take(&two, ranks, 1, &cut, false);
+    network_cut_forget(&two, ranks);
+    assert_false(network_cut_find(&two, ranks, &arena, WIRE_HOST, &found));
+    arena_fini(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +530,7 @@ int main(void)
         cmocka_unit_test(a_death_inside_an_operation_names_it),
         cmocka_unit_test(a_cause_that_is_no_rank_s),
         cmocka_unit_test(a_rank_never_moves_back),
+        cmocka_unit_test(what_is_known_of_the_network_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
