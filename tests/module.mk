@@ -18,10 +18,8 @@ $(B)/tests/test_coordinator: $(B)/obj/backends/nccl/coord/server.c.o $(B)/obj/ba
 $(B)/tests/test_nccl_client: $(B)/obj/backends/nccl/coord/client.c.o
 $(B)/tests/test_nccl_forming: $(B)/obj/backends/nccl/coord/forming.c.o
 $(B)/tests/test_nccl_scheduler: $(B)/obj/backends/nccl/scheduler.c.o
-$(B)/tests/test_shm_remote_policy: $(B)/obj/backends/shm/transport/remote_policy.c.o
-$(B)/tests/test_shm_yield_policy: $(B)/obj/backends/shm/transport/yield_policy.c.o
-$(B)/tests/test_shm_copy_policy: $(B)/obj/backends/shm/transport/copy_policy.c.o
-$(B)/tests/test_shm_copy: $(B)/obj/backends/shm/transport/copy.c.o $(B)/obj/backends/shm/transport/copy_policy.c.o
+$(B)/tests/test_shm_policy: $(B)/obj/backends/shm/transport/policy.c.o
+$(B)/tests/test_shm_copy: $(B)/obj/backends/shm/transport/copy.c.o $(B)/obj/backends/shm/transport/policy.c.o
 $(B)/obj/tests/unit/test_shm_copy.c.o: INC += -Ibackends/shm
 $(B)/tests/test_net_scratch: $(B)/obj/backends/net/scratch.c.o
 $(B)/tests/test_shm_segment: $(B)/obj/backends/shm/transport/segment.c.o

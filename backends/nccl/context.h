@@ -45,7 +45,7 @@ struct closings {
 };
 
 struct context {
-    struct context *next; /* of frees.c */
+    struct context *next; /* of memory.c */
     const struct collrun_services *services;
     struct libraries lib;
     struct device *devices;   /* by CUDA ordinal */

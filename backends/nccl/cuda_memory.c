@@ -8,8 +8,8 @@
 
 #include "capture.h"
 #include "context.h"
-#include "frees.h"
 #include "library.h"
+#include "memory.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -21,7 +21,6 @@
 #include "capture.h"
 #include "coord/server.h"
 #include "direct.h"
-#include "frees.h"
 #include "issue.h"
 #include "memory.h"
 

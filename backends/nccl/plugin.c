@@ -7,7 +7,7 @@
  *   - Calls that only move data are NCCL's, as bytes.
  *   - Sums, products, minima, maxima and averages of the types that NCCL has are NCCL's, with its
  *     rounding (half precision is rounded at every step) and its minimum and maximum (which prefer
- *     a number to NaN). Other reductions go through the host (emulate.c).
+ *     a number to NaN). Other reductions go through the host (collectives.c).
  *   - Messages are matched by the group's coordinator before NCCL gets them (p2p.c): with tags,
  *     from any source, checked, and in any order of starting. With the option `messages: direct`
  *     those with tag 0 are launched at their call (direct.c).
@@ -39,7 +39,6 @@
  */
 #include "cuda_memory.h"
 #include "devices.h"
-#include "frees.h"
 #include "group.h"
 #include "memory.h"
 

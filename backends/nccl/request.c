@@ -21,11 +21,11 @@
 #include "request.h"
 
 #include "capture.h"
+#include "collectives.h"
 #include "direct.h"
-#include "emulate.h"
-#include "frees.h"
 #include "group.h"
 #include "issue.h"
+#include "memory.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #ifndef NCCL_REQUEST_H
 #define NCCL_REQUEST_H
 
-#include "batch.h"
+#include "issue.h"
 #include "scheduler.h"
 
 #include <collrun/backend.h>

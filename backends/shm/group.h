@@ -17,10 +17,9 @@
 #include "embed.h"
 #include "p2p.h"
 #include "transport/cma.h"
-#include "transport/copy_policy.h"
 #include "transport/heap.h"
+#include "transport/policy.h"
 #include "transport/segment.h"
-#include "transport/yield_policy.h"
 
 /* How this rank waits, and until when. Owned by transport/wait.c. */
 struct wait_state {

@@ -20,7 +20,7 @@
  * - Memory in the shared heap is read, or written (FIN), in place; the last ACK ends the send.
  * - The RTS of a message of 4 MiB or more has its address. The receiver reads it from the sender's
  *   own memory (transport/cma.h), and then sends the last ACK; or it asks by CTS for what it cannot
- *   read, or gets faster in blocks (transport/remote_policy.h).
+ *   read, or gets faster in blocks (transport/policy.h).
  *
  * Failure modes:
  * - The group has failed in any member: every function returns that failure.
@@ -33,7 +33,7 @@
 #ifndef SHM_P2P_H
 #define SHM_P2P_H
 
-#include "transport/remote_policy.h"
+#include "transport/policy.h"
 
 #include <collrun/backend.h>
 #include <stdatomic.h>

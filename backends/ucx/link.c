@@ -11,7 +11,6 @@
 #include "library.h"
 #include "packet.h"
 #include "peer.h"
-#include "put.h"
 
 #include <errno.h>
 #include <poll.h>

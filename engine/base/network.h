@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 enum {
@@ -59,5 +60,17 @@ enum { NETWORK_TEXT = 224 };
 void network_fault_text(const struct network_fault *f, char out[NETWORK_TEXT]);
 /* Finds such a text in an error message. *end: what follows it. False: there is none. */
 bool network_fault_read(const char *text, struct network_fault *f, const char **end);
+
+/* TCP connections under a deadline, and numeric addresses. */
+
+/* Fills in *out from a numeric IPv4 or IPv6 address. Returns its length, or 0 if the text is no
+ * such address. */
+socklen_t tcp_address(const char *address, uint16_t port, struct sockaddr_storage *out);
+
+/* Connects. On success *fd is a non-blocking socket with TCP_NODELAY and close-on-exec, which the
+ * caller closes. Returns 0 or an errno: ETIMEDOUT once CLOCK_MONOTONIC has passed deadline_ns,
+ * ECANCELED once cancel_fd (-1: none) is readable. */
+int tcp_connect(const struct sockaddr *address, socklen_t len, uint64_t deadline_ns, int cancel_fd,
+                int *fd);
 
 #endif

@@ -5,7 +5,6 @@
 #include "base/loop.h"
 #include "base/network.h"
 #include "base/standstill.h"
-#include "base/tcp.h"
 #include "core/error.h"
 
 #include <errno.h>

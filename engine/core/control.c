@@ -9,7 +9,6 @@
 #include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/loop.h"
-#include "base/sched_slice.h"
 #include "base/standstill.h"
 #include "base/thread.h"
 #include "base/wire_fields.h"

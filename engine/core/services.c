@@ -11,7 +11,6 @@
 #include "base/names.h"
 #include "base/network.h"
 #include "base/standstill.h"
-#include "base/tcp.h"
 #include "base/thread.h"
 #include "core/control.h"
 #include "core/error.h"

@@ -5,7 +5,7 @@
  */
 #include "core/threads.h"
 
-#include "base/futex_wait.h"
+#include "base/thread.h"
 #include "core/signals.h"
 
 #include <dirent.h>

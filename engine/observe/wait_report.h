@@ -9,7 +9,7 @@
  * - At every tick the service thread compares a few counters of the groups. While they change, that
  *   is all. Once they do not, it takes a snapshot at every tick, and sends one only if two in a row
  *   are equal. A thread that went through a call in between has changed a sequence number.
- * - A frame is certain if every other thread of the process is blocked, too (threads.h), and none
+ * - A frame is certain if every other thread of the process is blocked, too, and none
  *   is in a wait of the engine that is not for an operation (threads_busy), in two snapshots, a
  *   tick apart. One that is not certain explains a time-out, but never ends a job. It says whether
  *   a thread that has called this library before is free to call it again.

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "array.h"
+#include "extension.h"
 
 #include "args.h"
 #include "dlpack.h"
-#include "errors.h"
-#include "job.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -2,9 +2,8 @@
 #include "buffer.h"
 
 #include "args.h"
-#include "array.h"
 #include "dlpack.h"
-#include "job.h"
+#include "extension.h"
 
 #include <string.h>
 

@@ -3,11 +3,10 @@
  * A method is an entry of calls_specs: its parameters, and a function that fills the operation.
  * In the fill functions `v` holds the arguments by slot; NULL: not given.
  */
-#include "calls.h"
+#include "extension.h"
 
 #include "args.h"
 #include "operation.h"
-#include "request.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "errors.h"
+#include "extension.h"
 
 #include <string.h>
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "group.h"
+#include "extension.h"
 
 #include "args.h"
-#include "array.h"
-#include "calls.h"
-#include "errors.h"
-#include "interrupt.h"
-#include "job.h"
 
 #include <stdlib.h>
 #include <string.h>

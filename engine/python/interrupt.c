@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "interrupt.h"
+#include "extension.h"
 
 #include <errno.h>
 #include <fcntl.h>

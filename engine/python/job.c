@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "job.h"
-
-#include "errors.h"
-#include "interrupt.h"
-#include "traceback.h"
+#include "extension.h"
 
 #include <pthread.h>
 #include <stdlib.h>

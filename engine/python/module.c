@@ -3,12 +3,7 @@
  * The extension module collrun._collrun, on the stable ABI of Python 3.11. One build serves every
  * later Python. The package collrun re-exports its names.
  */
-#include "array.h"
-#include "group.h"
-#include "interrupt.h"
-#include "job.h"
-#include "request.h"
-#include "traceback.h"
+#include "extension.h"
 
 #include <string.h>
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation.h"
 
-#include "errors.h"
-#include "interrupt.h"
-#include "job.h"
+#include "extension.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #define PYTHON_OPERATION_H
 
 #include "buffer.h"
-#include "group.h"
+#include "extension.h"
 
 struct operation {
     struct group *group; /* owned */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "request.h"
+#include "extension.h"
 
 #include "args.h"
-#include "errors.h"
-#include "interrupt.h"
 #include "operation.h"
 
 #include <stdlib.h>

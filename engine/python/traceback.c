@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "traceback.h"
+#include "extension.h"
 
 #include <errno.h>
 #include <pthread.h>

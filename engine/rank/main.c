@@ -3,7 +3,7 @@
  * The program collrun-engine: the process of one rank. All of it is in libcollrun, which workloads
  * share.
  */
-#include "rank/entry.h"
+#include "rank/rank_main.h"
 
 int main(int argc, char **argv)
 {

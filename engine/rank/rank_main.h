@@ -19,4 +19,11 @@
 /* Returns 0 after a successful run; exits the process otherwise. */
 int rank_main(void);
 
+/* The one thing that libcollrun exports beside its documented interface: the body of the program
+ * collrun-engine. */
+
+/* `collrun-engine` runs the rank whose control connection is descriptor 3; for `--describe` see
+ * describe.h. Returns the exit code. */
+__attribute__((visibility("default"))) int collrun_engine_main(int argc, char **argv);
+
 #endif

@@ -34,16 +34,14 @@
 #include "agent/job.h"
 #include "agent/rank_stdin.h"
 #include "agent/ranks.h"
-#include "agent/stacks.h"
 #include "agent/status.h"
 #include "agent/uplink.h"
-#include "agent/usage.h"
 #include "base/debug.h"
 #include "base/exit_codes.h"
 #include "base/names.h"
 #include "base/reap.h"
-#include "base/sched_slice.h"
 #include "base/standstill.h"
+#include "base/thread.h"
 #include "base/wire_fields.h"
 
 #include <errno.h>

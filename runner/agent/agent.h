@@ -17,16 +17,16 @@
 #ifndef RUNNER_AGENT_AGENT_H
 #define RUNNER_AGENT_AGENT_H
 
+#include "agent/address.h"
 #include "agent/audit_sender.h"
-#include "agent/cores.h"
 #include "agent/cut_sender.h"
 #include "agent/guard.h"
 #include "agent/local_rdv.h"
-#include "agent/master.h"
 #include "agent/memory_watch.h"
 #include "agent/open_mpi.h"
+#include "agent/placement.h"
 #include "agent/rank.h"
-#include "agent/stacks.h"
+#include "agent/status.h"
 #include "agent/trace_sender.h"
 #include "base/desc.h"
 
@@ -72,7 +72,7 @@ struct agent {
     struct cores cores;
     struct memory_watch memory;
     struct rlimit files, file_size;         /* limits of the ranks; the agent raises its own */
-    int nice;                               /* of the ranks; base/sched_slice.h */
+    int nice;                               /* of the ranks; base/thread.h */
     unsigned char *output;                  /* AGENT_OUTPUT bytes: a part of a rank's output */
     uint64_t credit;                        /* bytes of output that the runner accepts now */
     uint64_t keepalive_ns, keepalive_at_ns; /* the time in the last KEEPALIVE; when it arrived */

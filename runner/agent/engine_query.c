@@ -3,9 +3,9 @@
 
 #include "agent/agent.h"
 #include "agent/uplink.h"
-#include "base/child_time.h"
 #include "base/exit_codes.h"
 #include "base/loop.h"
+#include "base/standstill.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #include "agent/open_mpi.h"
 
 #include "agent/agent.h"
-#include "agent/tree.h"
+#include "agent/ranks.h"
 #include "base/wire_fields.h"
 
 #include <elf.h>

@@ -4,7 +4,6 @@
 #include "agent/agent.h"
 #include "agent/command.h"
 #include "agent/engine_query.h"
-#include "agent/environment.h"
 #include "agent/placement.h"
 #include "agent/rank_stdin.h"
 #include "agent/uplink.h"

@@ -5,8 +5,8 @@
  */
 #include "agent/task_survey.h"
 
-#include "agent/tree.h"
-#include "base/futex_wait.h"
+#include "agent/ranks.h"
+#include "base/thread.h"
 
 #include <dirent.h>
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 #include "connect/dial.h"
 
 #include "base/loop.h"
-#include "base/tcp.h"
+#include "base/network.h"
 #include "connect/spawn.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the threads of a rank are doing: the content of a STACKS frame (runner/agent/stacks.h).
+ * What the threads of a rank are doing: the content of a STACKS frame (runner/agent/status.h).
  */
 #ifndef RUNNER_DIAGNOSE_STACKS_H
 #define RUNNER_DIAGNOSE_STACKS_H

@@ -3,7 +3,7 @@
  * struct engine_child: a collrun-engine that loads plugins for the runner, which never loads them
  * itself. Its stdout is read under a time limit; a child that exceeds it is killed. The limit
  * counts the time in which the child runs or sleeps, not that in which it waits for a CPU
- * (child_time.h), and CHILD_TIME_WALL limits in any case. The end of its stderr is part of the
+ * (base/standstill.h), and CHILD_TIME_WALL limits in any case. The end of its stderr is part of the
  * error if it fails: what a plugin, or a library of it, has printed before it ended the process.
  */
 #ifndef RUNNER_PLAN_ENGINE_CHILD_H
@@ -11,8 +11,8 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "base/child_time.h"
 #include "base/diag.h"
+#include "base/standstill.h"
 #include "spec/job.h"
 
 #include <sys/types.h>

@@ -8,6 +8,9 @@
 
 #include "plan/plan.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /* Fills in in->plugins from in->backends and in->workloads. Fails only if the engine cannot be run.
  */
 int plugin_query(const struct job *job, const char *engine, struct arena *arena,
@@ -36,5 +39,17 @@ int device_query(const struct job *job, const char *engine, struct arena *arena,
 /* Lists the devices of every kind that one of in->plugins declares; `out` has them. */
 int device_query_all(const char *engine, const struct plan_input *in, struct arena *arena,
                      struct plan_pools *out, struct diag *d);
+
+/* What the file of a plugin tells without being loaded. Loading a backend can be slow (a GPU
+ * library initializes itself); reading its file is not.
+ *  - The flags of a backend: the exported struct is const data, so the file contains them.
+ *  - Whether a workload calls collectives: their names are among its undefined symbols. */
+
+/* False: the flags cannot be read from the file, and are unknown. */
+bool elf_backend_flags(const char *path, uint64_t *flags);
+
+/* True if the workload in the file calls a collective operation by its name. One that calls it
+ * through another library, or as one of several operations of a request, is not seen. */
+bool elf_calls_collectives(const char *path);
 
 #endif

@@ -7,8 +7,8 @@
  *    that call none, and groups that the parameter `group` leaves out, are not meant.
  */
 #include "base/quote.h"
-#include "plan/elf_flags.h"
 #include "plan/planner.h"
+#include "plan/plugin_query.h"
 
 #include <string.h>
 

@@ -49,7 +49,7 @@ void console_put_part(struct console *c, int stream, const char *label, size_t l
 void console_end_part(struct console *c, int stream); /* ends the line, if it is open */
 bool console_part_is_open(const struct console *c, int stream);
 bool console_is_terminal(const struct console *c, int stream);
-/* The terminal does not return at the end of a line (run/terminal.h): console_put does, and
+/* The terminal does not return at the end of a line (run/stdin_feed.h): console_put does, and
  * console_put_lines. */
 void console_set_raw(struct console *c, bool raw);
 void console_push(struct console *c);

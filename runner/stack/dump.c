@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stack/dump.h"
 
-#include "stack/asleep.h"
-#include "stack/threads.h"
 #include "stack/unwind.h"
 
 #include <dirent.h>

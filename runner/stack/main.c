@@ -19,7 +19,6 @@
  */
 #include "stack/dump.h"
 #include "stack/symbols.h"
-#include "stack/threads.h"
 #include "stack/unwind.h"
 
 #include <errno.h>

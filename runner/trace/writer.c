@@ -11,7 +11,6 @@
 #include "base/trace_op.h"
 #include "base/wire.h"
 #include "trace/groups.h"
-#include "trace/line.h"
 #include "xalloc.h"
 
 #include <collrun/types.h>

@@ -132,7 +132,7 @@ mutation "the event is recorded on another stream" issue.c 's/event_record(g, de
 mutation "an event that is not passed counts as passed" request.c \
     's/if (error == cudaErrorNotReady)/if (0)/; s/if (error != cudaSuccess)$/if (error != cudaSuccess \&\& error != cudaErrorNotReady)/' \
     "streams 2 1" "devices 2 2"
-mutation "the root is always the first GPU of its process" native.c \
+mutation "the root is always the first GPU of its process" collectives.c \
     's/.root = call->root \* (int)g->ndevs + call->peer_device/.root = call->root * (int)g->ndevs/' "devices 2 2"
 mutation "messages go to the first GPU of the peer" p2p.c \
     's/(uint32_t)c->peer \* g->ndevs + (uint32_t)c->peer_device/(uint32_t)c->peer * g->ndevs/' "messages 2 2"
@@ -147,7 +147,7 @@ mutation "threads race to launch" issue.c 's/lock ? pthread_mutex_lock(m) : pthr
 mutation "memory is allocated on the first GPU" memory.c 's/g->devs\[device\].ordinal/g->devs[0].ordinal/' "memory 2 2"
 mutation "collectives are stacked without commitments" scheduler.c 's/!sched_is_committed_by_all(op)/false/' "inverse 2 1" "overtake 2 1"
 mutation "cross-group dependencies are ignored" scheduler.c 's/op->sched.cross_dep = .*stream_waits;/op->sched.cross_dep = false;/' "chains 2 1"
-mutation "a batch ignores what its calls need of each other" batch.c 's/cut = batch_depends(.*;/cut = false;/' "batches 3 1"
+mutation "a batch ignores what its calls need of each other" issue.c 's/cut = batch_depends(.*;/cut = false;/' "batches 3 1"
 mutation "the cuts of the other ranks are ignored" coord/server.c 's/s->cuts |= cuts;/s->cuts \&= cuts;/' "batches 3 1"
 mutation "its memory has no events: to start waits for the stream" plugin.c 's/^    \.event_.*//' "held_up 3 1"
 mutation "messages of the engine wait for what the stream gets later" p2p.c 's/if (c->tag == COLLRUN_ENGINE_TAG)/if (0)/' "held_up 3 1"
@@ -155,7 +155,7 @@ mutation "one rank's commitment counts for all" coord/server.c \
     's/for (uint32_t i = 0; i < s->nranks; i++)$/for (uint32_t i = 0; i < 0; i++)/; s/was_lowest = .*;/was_lowest = true;/' "inverse 2 1" "overtake 2 1"
 if [ "${SUITE:-}" = conform ]; then
     patience=20s # these give wrong results, and nothing hangs
-    mutation "an allgather counts elements as bytes" native.c 's/ncclAllGather(c->send, c->recv, count,/ncclAllGather(c->send, c->recv, count \/ n->scale,/'
+    mutation "an allgather counts elements as bytes" collectives.c 's/ncclAllGather(c->send, c->recv, count,/ncclAllGather(c->send, c->recv, count \/ n->scale,/'
     suite=(requests)
     export SCOPE=full
     mutation "tags are ignored" coord/server.c 's/req->tag, item/0, item/'
@@ -168,7 +168,7 @@ if [ "${SUITE:-}" = conform ]; then
     mutation "a stream waits for another GPU's event" request.c 's/op->after_evts\[device\]->handle/op->after_evts[0]->handle/'
     unset FAKE_NCCL_SLOW_US
     suite=("2 processes with [24] GPUs" "2 processes with 2 GPUs" "2 processes with 4 GPUs") # each run detects it with some probability only
-    mutation "chunks reduced on the host overwrite each other" emulate.c 's/emulate_at(call->recv, k->offset \* k->width)/call->recv/'
+    mutation "chunks reduced on the host overwrite each other" collectives.c 's/emulate_at(call->recv, k->offset \* k->width)/call->recv/'
 fi
 mutation "a message is launched before its communicator is formed" p2p.c 's/(nccl_group_is_formed(g) || nccl_p2p_is_next_empty(p))/true/' "messages 2 2"
 mutation "ranks connect their GPUs before all have made their communicators" coord/forming.c 's/bool all = ++n->nreplies == needed;/bool all = ++n->nreplies == 1 || !needed;/' \

@@ -5,7 +5,7 @@
 #include "core/connect_all.h"
 
 #include "base/loop.h"
-#include "base/tcp.h"
+#include "base/network.h"
 #include "core/error.h"
 
 #include <errno.h>

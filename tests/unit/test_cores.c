@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * runner/agent/cores.h: claims of cores, and the shares of ranks.
+ * runner/agent/placement.h: claims of cores, and the shares of ranks.
  */
-#include "agent/cores.h"
+#include "agent/placement.h"
 
 #include <setjmp.h>
 #include <signal.h>

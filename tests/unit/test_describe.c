@@ -5,11 +5,11 @@
  * workloads, likewise. And reading a host's
  * processors from a simulated /sys.
  */
-#include "base/child_time.h"
 #include "base/loop.h"
+#include "base/standstill.h"
 #include "base/topology.h"
-#include "plan/checks.h"
 #include "plan/describe.h"
+#include "plan/params.h"
 
 #include <errno.h>
 #include <sched.h>

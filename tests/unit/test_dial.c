@@ -2,7 +2,7 @@
  *
  * The addresses of an SSH server's name, on a clock of the test: each gets its share of the time.
  */
-#include "base/tcp.h"
+#include "base/network.h"
 #include "connect/dial.h"
 
 #include <errno.h>

@@ -4,7 +4,6 @@
  * virtual machines of one snapshot; and what it adds to a long LD_LIBRARY_PATH.
  */
 #include "agent/address.h"
-#include "agent/cores.h"
 #include "agent/engine_query.h"
 #include "agent/placement.h"
 #include "base/topology.h"

@@ -3,8 +3,8 @@
  * The page of collrun report: escaping of hostile text, the sample of operations, percentiles, who
  * came last, and traces that are cut.
  */
-#include "html/markup.h"
 #include "html/ops.h"
+#include "html/page.h"
 #include "html/run_files.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
  * The plan as a pure function: placement, binding, the choice of `auto`, the environment. Jobs are
  * read from memory; hosts and plugins are simulated.
  */
-#include "plan/elf_flags.h"
 #include "plan/plan.h"
+#include "plan/plugin_query.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * memcpy brings, at each alignment, and nothing beside the destination is touched.
  */
 #include "../../backends/shm/transport/copy.h"
-#include "../../backends/shm/transport/copy_policy.h"
+#include "../../backends/shm/transport/policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 #include "base/loop.h"
 #include "base/record_queue.h"
 #include "base/wire.h"
-#include "trace/line.h"
+#include "trace/groups.h"
 #include "trace/trace.h"
 
 #include <fcntl.h>

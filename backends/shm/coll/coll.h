@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The collectives: chooses how a call runs, and describes each kind as an exchange.
- * - Short calls take one step (single_step.h).
- * - Long allreduce and reduce among three ranks or more are combined in two phases (combine.h).
+ * - Short calls take one step.
+ * - Long allreduce and reduce among three ranks or more are combined in two phases.
  * - All other calls are exchanges (exchange.h).
  */
 #ifndef SHM_COLL_COLL_H

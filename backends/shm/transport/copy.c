@@ -8,7 +8,7 @@
  */
 #include "transport/copy.h"
 
-#include "transport/copy_policy.h"
+#include "transport/policy.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * - Streaming copies bypass the cache. They are right for destinations that are too large to
  *   stay there, whose old contents would otherwise be read from memory only to be overwritten.
  * - copy_out writes what another core is going to read, into lines that it has read before. It does
- *   so in the way that is faster at present (copy_policy.h).
+ *   so in the way that is faster at present (policy.h).
  */
 #ifndef SHM_TRANSPORT_COPY_H
 #define SHM_TRANSPORT_COPY_H

@@ -94,7 +94,7 @@ struct segment_head {
     struct failure failure;
     _Alignas(LINE_BYTES) _Atomic uint32_t mode; /* enum wait_mode; the first member decides */
     _Atomic uint32_t
-        oversubscribed_yields;     /* for collectives of an oversubscribed group (yield_policy.h) */
+        oversubscribed_yields;     /* for collectives of an oversubscribed group (policy.h) */
     struct doorbell step_doorbell; /* of all ranks that wait for a step */
     /* Oversubscribed groups count arrivals: one load shows whether a step is complete, and only the
      * last rank to arrive wakes the others. */

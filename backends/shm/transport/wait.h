@@ -14,7 +14,7 @@
  *   of spinning only while these are ranks of the group.
  * - Ranks that have a core each and are found on one core move apart (spread.h).
  * - A rank of an oversubscribed group (more ranks than cores) does not spin. It yields for a
- *   fraction of a millisecond before it sleeps, or sleeps at once: transport/yield_policy.h.
+ *   fraction of a millisecond before it sleeps, or sleeps at once: transport/policy.h.
  * - Publishing stays one plain store while no rank sleeps: the publisher reads `sleepers` without a
  *   fence. It may thus miss a rank that has just announced that it sleeps. Its sleeps are
  *   therefore limited to a fraction of a millisecond, until it has looked once more so long after

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls that NCCL does itself.
+ * Collectives on the GPUs of a group: those that NCCL does itself (native), and those that it lacks
+ * (emulate).
  */
-#ifndef NCCL_NATIVE_H
-#define NCCL_NATIVE_H
+#ifndef NCCL_COLLECTIVES_H
+#define NCCL_COLLECTIVES_H
 
 #include "nccl_api.h"
 
@@ -35,5 +36,15 @@ ncclResult_t native_message(struct nccl_group *g, const struct message *m);
 ncclResult_t native_direct(struct nccl_group *part, struct dev_comm *dev, const struct message *m);
 /* Synchronizes all communicator ranks. */
 ncclResult_t native_barrier(struct nccl_group *g, uint32_t dev);
+
+/* Collectives that NCCL lacks. Each takes several kernels of NCCL; a call here issues the next one.
+ */
+
+struct op;
+
+bool emulate_is_needed(const struct collrun_call *call);
+/* The next kernel of op->next. With the devices locked. Updates op->kernels. OK, or a status with
+ * its message stored. */
+int emulate_collective(struct nccl_group *g, struct op *op);
 
 #endif
