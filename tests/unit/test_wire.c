@@ -209,7 +209,8 @@ static void a_conn_may_be_closed_by_its_own_frame(void **state)
 
 static void fields_have_their_places(void **state)
 {
-    static const struct wire_exited exited = {-9, 1, 2, 3, "cgroup", 1, {-8, 5, "world", "late"}};
+    static const struct wire_exited exited = {
+        -9, 1, 2, 3, "cgroup", 1, {-8, 5, 0, "world", "late"}};
     static const unsigned char metric[] = {7, 0, 0, 0, 1, 0, 0,    0,   'x',
                                            0, 0, 0, 0, 0, 0, 0xf0, 0x3f};
     struct wire_exited got;
