@@ -3,8 +3,8 @@
 #
 # Mutation test of the GPU tests, on the stand-in libraries. It applies one mutation at a time to a copy of backends/nccl,
 # builds the copy, and runs the GPU workload, which must fail; with SUITE=conform the conformance suite must fail instead.
-# A mutation whose target is no longer in the source fails as well; --check tests only that, in a second, and is part of
-# `make test`, so that a rename that orphans a mutation shows at once.
+# A mutation names the function that it changes, wherever that is. One whose target is no longer in the source fails as well; --check
+# tests only that, in a second, and is part of `make test`, so that a rename that orphans a mutation shows at once.
 # usage: [SUITE=conform] tests/mutation/nccl.sh [--check]     output: TAP, one case per mutation
 #   MUTATIONS  numbers of those to run (default: all)
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -70,25 +70,38 @@ compile() {
         (cd "$folder" && xargs -r -P "$(nproc)" -L 1 sh -c 'exec cc -std=c11 -D_GNU_SOURCE -O1 -g -w -fPIC -pthread -I"$0" -I. -c "$1" -o "$2"' "$include")
 }
 
-# mutation WHAT FILE SED-EXPRESSION "CASE RANKS GPUS"...
+# mutate FUNCTION SED-EXPRESSION: changes the function, or the table of that name, in the copy of the backend, and prints its file. It
+# fails if there is no such code.
+mutate() {
+    local begin="^[a-z].*\<$1\(\((.*[^;]\)\| = {\)\$" file
+    for file in $(cd nccl && grep -rl --include='*.[ch]' "$begin" . | sed 's/^\.\///'); do # a header has its prototype
+        cp "nccl/$file" before
+        sed -i -e "/$begin/,/^}/{" -e "$2" -e '}' "nccl/$file"
+        cmp -s "nccl/$file" before || echo "$file"
+    done | grep .
+}
+
+# mutation WHAT "FUNCTION..." SED-EXPRESSION "CASE RANKS GPUS"...: the expression changes lines of these functions, or tables.
 mutation() {
-    local what=$1 file=$2 change=$3 case ranks gpus
+    local what=$1 functions=$2 change=$3 case ranks gpus function file files=
     shift 3
     number=$((number + 1))
     [ -z "${MUTATIONS:-}" ] || [[ " $MUTATIONS " == *" $number "* ]] || return 0
     rm -rf nccl && cp -r "$top/backends/nccl" nccl
-    if ! sed -i "$change" "nccl/$file" 2>err || { [ -n "$change" ] && cmp -s "nccl/$file" "$top/backends/nccl/$file"; }; then
-        not_ok "$number: $what" "backends/nccl/$file has no code that this mutation changes: update its expression in tests/mutation"
-        return
-    fi
+    for function in $functions; do
+        if ! file=$(mutate "$function" "$change"); then
+            not_ok "$number: $what" "backends/nccl has no $function with code that this mutation changes: update it in tests/mutation"
+            return
+        fi
+        [[ $file == *.c ]] || file=$sources # a header
+        files+=" $file"
+    done
     if [ -n "$check_only" ]; then
         ok "$number: $what: its target is there"
         return
     fi
     # What the mutation does not change is compiled once.
     rm -rf changed && cp -r objects changed
-    local files=$file
-    [[ $file == *.c ]] || files=$sources # a header
     { compile nccl "$PWD/changed" $files && cc -shared -pthread changed/*.o -ldl -o libcollrun_mutant.so; } 2>err || {
         not_ok "$number: $what" "it does not compile" "$(head -n 5 err)"
         return
@@ -115,75 +128,75 @@ if [ -z "$check_only" ]; then
     cp -r "$top/backends/nccl" nccl
     compile nccl "$PWD/objects" $sources || { echo "Bail out! the backend does not compile"; exit 1; }
 fi
-mutation "without a mutation all cases pass" plugin.c "" "streams 2 1" "devices 2 2" "messages 2 2" "cross 2 1" "groups 3 1" "late 3 1" "memory 2 1" "late_sender 3 1" "threads 2 1" \
+mutation "without a mutation all cases pass" "" "" "streams 2 1" "devices 2 2" "messages 2 2" "cross 2 1" "groups 3 1" "late 3 1" "memory 2 1" "late_sender 3 1" "threads 2 1" \
     "inverse 2 1" "overtake 2 1" "chains 2 1" "forming 2 1" "left 3 1" "batches 3 1" "held_up 3 1" "capture 3 1" \
     "direct_flight 2 1" "direct_pipeline 4 1"
-mutation "operations do not wait for the caller's stream" issue.c \
+mutation "operations do not wait for the caller's stream" issue_after \
     's/g->context->lib.cuda.cudaStreamWaitEvent(dev->stream, event->handle, 0)/cudaSuccess/' "streams 2 1"
-mutation "operations wait for the default stream instead" issue.c 's/issue_after_stream(g, dev, op->calls\[i\].stream)/issue_after_stream(g, dev, NULL)/' \
+mutation "operations wait for the default stream instead" issue_after_callers 's/issue_after_stream(g, dev, op->calls\[i\].stream)/issue_after_stream(g, dev, NULL)/' \
     "streams 2 1"
-mutation "wait_stream does not make the stream wait" request.c \
+mutation "wait_stream does not make the stream wait" nccl_order \
     's/g->context->lib.cuda.cudaStreamWaitEvent(stream, op->after_evts\[device\]->handle, 0)/cudaSuccess/' "streams 2 1"
-mutation "another device is current" context.c 's/context->lib.cuda.cudaSetDevice(ordinal);/context->lib.cuda.cudaSetDevice(before);/' "devices 2 2"
-mutation "the event is recorded before the launch" issue.c 's/status = comm_await_ready(g, dev, deadline_ns);/status = COLLRUN_OK;/' \
+mutation "another device is current" device_enter 's/context->lib.cuda.cudaSetDevice(ordinal);/context->lib.cuda.cudaSetDevice(before);/' "devices 2 2"
+mutation "the event is recorded before the launch" issue_record 's/status = comm_await_ready(g, dev, deadline_ns);/status = COLLRUN_OK;/' \
     "streams 2 1" "devices 2 2"
-mutation "the event is recorded on another stream" issue.c 's/event_record(g, dev, dev->stream)/event_record(g, dev, NULL)/' \
+mutation "the event is recorded on another stream" issue_record 's/event_record(g, dev, dev->stream)/event_record(g, dev, NULL)/' \
     "streams 2 1" "devices 2 2"
-mutation "an event that is not passed counts as passed" request.c \
+mutation "an event that is not passed counts as passed" op_query_events \
     's/if (error == cudaErrorNotReady)/if (0)/; s/if (error != cudaSuccess)$/if (error != cudaSuccess \&\& error != cudaErrorNotReady)/' \
     "streams 2 1" "devices 2 2"
-mutation "the root is always the first GPU of its process" collectives.c \
+mutation "the root is always the first GPU of its process" native_call_of \
     's/.root = call->root \* (int)g->ndevs + call->peer_device/.root = call->root * (int)g->ndevs/' "devices 2 2"
-mutation "messages go to the first GPU of the peer" p2p.c \
+mutation "messages go to the first GPU of the peer" nccl_p2p_request \
     's/(uint32_t)c->peer \* g->ndevs + (uint32_t)c->peer_device/(uint32_t)c->peer * g->ndevs/' "messages 2 2"
-mutation "ranks and devices are exchanged" p2p.c \
+mutation "ranks and devices are exchanged" nccl_p2p_request \
     's/(uint32_t)c->peer \* g->ndevs + (uint32_t)c->peer_device/(uint32_t)c->peer_device * g->nranks + (uint32_t)c->peer/' "messages 2 2"
-mutation "the calls of an operation are no NCCL group" issue.c \
+mutation "the calls of an operation are no NCCL group" "issue_native issue_message_group issue_direct_group issue_connect" \
     's/ncclResult_t result = g->context->lib.nccl.ncclGroupStart();/ncclResult_t result = ncclSuccess;/; s/result = comm_group_end(g, result);/;/' \
     "cross 2 1" "messages 2 2"
-mutation "a time-out is ignored" request.c 's/return now >= op->deadline_ns;/return false;/' "late 3 1"
-mutation "an abort does not stop the GPU" abort.c 's/^        aborter_abort_group(g);/        (void)aborter_abort_group;/' "late 3 1"
-mutation "threads race to launch" issue.c 's/lock ? pthread_mutex_lock(m) : pthread_mutex_unlock(m);/(void)m, (void)lock;/' "groups 3 1" "groups 3 1"
-mutation "memory is allocated on the first GPU" memory.c 's/g->devs\[device\].ordinal/g->devs[0].ordinal/' "memory 2 2"
-mutation "collectives are stacked without commitments" scheduler.c 's/!sched_is_committed_by_all(op)/false/' "inverse 2 1" "overtake 2 1"
-mutation "cross-group dependencies are ignored" scheduler.c 's/op->sched.cross_dep = .*stream_waits;/op->sched.cross_dep = false;/' "chains 2 1"
-mutation "a batch ignores what its calls need of each other" issue.c 's/cut = batch_depends(.*;/cut = false;/' "batches 3 1"
-mutation "the cuts of the other ranks are ignored" coord/server.c 's/s->cuts |= cuts;/s->cuts \&= cuts;/' "batches 3 1"
-mutation "its memory has no events: to start waits for the stream" plugin.c 's/^    \.event_.*//' "held_up 3 1"
-mutation "messages of the engine wait for what the stream gets later" p2p.c 's/if (c->tag == COLLRUN_ENGINE_TAG)/if (0)/' "held_up 3 1"
-mutation "one rank's commitment counts for all" coord/server.c \
+mutation "a time-out is ignored" op_is_overdue 's/return now >= op->deadline_ns;/return false;/' "late 3 1"
+mutation "an abort does not stop the GPU" aborter_thread 's/^        aborter_abort_group(g);/        (void)aborter_abort_group;/' "late 3 1"
+mutation "threads race to launch" issue_lock_devices 's/lock ? pthread_mutex_lock(m) : pthread_mutex_unlock(m);/(void)m, (void)lock;/' "groups 3 1" "groups 3 1"
+mutation "memory is allocated on the first GPU" nccl_alloc_on 's/g->devs\[device\].ordinal/g->devs[0].ordinal/' "memory 2 2"
+mutation "collectives are stacked without commitments" sched_may_launch 's/!sched_is_committed_by_all(op)/false/' "inverse 2 1" "overtake 2 1"
+mutation "cross-group dependencies are ignored" sched_submit 's/op->sched.cross_dep = .*stream_waits;/op->sched.cross_dep = false;/' "chains 2 1"
+mutation "a batch ignores what its calls need of each other" batch_own_cuts 's/cut = batch_depends(.*;/cut = false;/' "batches 3 1"
+mutation "the cuts of the other ranks are ignored" coord_server_on_cuts 's/s->cuts |= cuts;/s->cuts \&= cuts;/' "batches 3 1"
+mutation "its memory has no events: to start waits for the stream" cuda 's/^    \.event_.*//' "held_up 3 1"
+mutation "messages of the engine wait for what the stream gets later" "nccl_p2p_record_caller nccl_p2p_unmatched_text" 's/if (c->tag == COLLRUN_ENGINE_TAG)/if (0)/' "held_up 3 1"
+mutation "one rank's commitment counts for all" "coord_server_on_commit coord_server_on_cuts coord_server_closes" \
     's/for (uint32_t i = 0; i < s->nranks; i++)$/for (uint32_t i = 0; i < 0; i++)/; s/was_lowest = .*;/was_lowest = true;/' "inverse 2 1" "overtake 2 1"
 if [ "${SUITE:-}" = conform ]; then
     patience=20s # these give wrong results, and nothing hangs
-    mutation "an allgather counts elements as bytes" collectives.c 's/ncclAllGather(c->send, c->recv, count,/ncclAllGather(c->send, c->recv, count \/ n->scale,/'
+    mutation "an allgather counts elements as bytes" native_move 's/ncclAllGather(c->send, c->recv, count,/ncclAllGather(c->send, c->recv, count \/ n->scale,/'
     suite=(requests)
     export SCOPE=full
-    mutation "tags are ignored" coord/server.c 's/req->tag, item/0, item/'
-    mutation "recv_any does not return the source" message.c 's/(int)(m->peer_rank \/ g->ndevs)/0/'
+    mutation "tags are ignored" coord_server_on_match_req 's/req->tag, item/0, item/'
+    mutation "recv_any does not return the source" message_complete 's/(int)(m->peer_rank \/ g->ndevs)/0/'
     suite=(disagree)
-    mutation "different counts of a message are not detected" message.c 's|if (rep->count == c->count)|if (rep->count + 1)|'
+    mutation "different counts of a message are not detected" message_agrees 's|if (rep->count == c->count)|if (rep->count + 1)|'
     export SCOPE=core
     suite=("2 processes with 2 GPUs" "2 processes with 4 GPUs")
     export FAKE_NCCL_SLOW_US=3000 # the GPUs of a process end at different times
-    mutation "a stream waits for another GPU's event" request.c 's/op->after_evts\[device\]->handle/op->after_evts[0]->handle/'
+    mutation "a stream waits for another GPU's event" nccl_order 's/op->after_evts\[device\]->handle/op->after_evts[0]->handle/'
     unset FAKE_NCCL_SLOW_US
     suite=("2 processes with [24] GPUs" "2 processes with 2 GPUs" "2 processes with 4 GPUs") # each run detects it with some probability only
-    mutation "chunks reduced on the host overwrite each other" collectives.c 's/emulate_at(call->recv, k->offset \* k->width)/call->recv/'
+    mutation "chunks reduced on the host overwrite each other" host_reduce_submit 's/emulate_at(call->recv, k->offset \* k->width)/call->recv/'
 fi
-mutation "a message is launched before its communicator is formed" p2p.c 's/(nccl_group_is_formed(g) || nccl_p2p_is_next_empty(p))/true/' "messages 2 2"
-mutation "ranks connect their GPUs before all have made their communicators" coord/forming.c 's/bool all = ++n->nreplies == needed;/bool all = ++n->nreplies == 1 || !needed;/' \
+mutation "a message is launched before its communicator is formed" nccl_p2p_launch_epoch 's/(nccl_group_is_formed(g) || nccl_p2p_is_next_empty(p))/true/' "messages 2 2"
+mutation "ranks connect their GPUs before all have made their communicators" coord_formation_all 's/bool all = ++n->nreplies == needed;/bool all = ++n->nreplies == 1 || !needed;/' \
     "messages 2 2" "first_use 3 1"
-mutation "communicators are closed beside a kernel" on_demand.c 's/idle = idle \&\& atomic_load(.*;/(void)g->devs[i];/' "left 3 1" "broken 2 1"
-mutation "a rank closes its communicators without the others" on_demand.c 's/eventfd_write(alone ? d->stop : d->wake, 1);/eventfd_write(d->stop, 1);/' "left 3 1" "left 3 1"
-mutation "direct messages are stacked before the other end is known" direct.c 's/return !e->in_flight.first || e->answered == e->launched;/return true;/' \
+mutation "communicators are closed beside a kernel" closing_are_idle 's/idle = idle \&\& atomic_load(.*;/(void)g->devs[i];/' "left 3 1" "broken 2 1"
+mutation "a rank closes its communicators without the others" on_demand_close 's/eventfd_write(alone ? d->stop : d->wake, 1);/eventfd_write(d->stop, 1);/' "left 3 1" "left 3 1"
+mutation "direct messages are stacked before the other end is known" direct_end_may_launch 's/return !e->in_flight.first || e->answered == e->launched;/return true;/' \
     "direct_flight 2 1"
-mutation "direct messages wait for the coordinator" direct.c 's/return !e->in_flight.first || e->answered == e->launched;/return e->answered == e->launched;/' \
+mutation "direct messages wait for the coordinator" direct_end_may_launch 's/return !e->in_flight.first || e->answered == e->launched;/return e->answered == e->launched;/' \
     "direct_stopped 3 1"
-mutation "collectives follow direct messages that may not end" scheduler.c 's/context->sched.message_waits++;/;/; s/context->sched.message_waits--;/;/' \
+mutation "collectives follow direct messages that may not end" "sched_pin_message sched_unpin_message" 's/context->sched.message_waits++;/;/; s/context->sched.message_waits--;/;/' \
     "direct_behind 2 1"
-mutation "direct messages do not wait for the caller's stream" issue.c 's/status = issue_after_direct(g, dev, list)/status = COLLRUN_OK/; s/^static int issue_after_direct/__attribute__((unused)) &/' \
+mutation "direct messages do not wait for the caller's stream" issue_direct 's/status = issue_after_direct(g, dev, list)/status = COLLRUN_OK/' \
     "direct_behind 2 1"
-mutation "operations begin after a stream that captures a graph" plugin.c 's/^    \.stream_check.*//' "capture 3 1"
-mutation "the query of an event disturbs the capture of another stream" capture.h 's/mode = cudaStreamCaptureModeRelaxed/mode = (enum cudaStreamCaptureMode)0/' \
+mutation "operations begin after a stream that captures a graph" cuda 's/^    \.stream_check.*//' "capture 3 1"
+mutation "the query of an event disturbs the capture of another stream" capture_relax 's/mode = cudaStreamCaptureModeRelaxed/mode = (enum cudaStreamCaptureMode)0/' \
     "capture 3 1"
 done_testing
