@@ -5,10 +5,14 @@
  * call of the backend's function is the engine's part. Messages go through a transport, as those of
  * shm, tcp, ucx and gloo do, which takes and has each short one at once; and through a backend that
  * executes them. Prints the best of ROUNDS means, in nanoseconds, of rounds without and with the
- * calls of threads in the record (group/thread_record.h), which alternate.
+ * calls of threads in the record (group/thread_record.h), which alternate. At the end, what the log
+ * for developers adds while it is off: no operation passes a call of debug_log, so it is put before
+ * one; the ratio of rounds with and without it, and a confidence interval (paired.h).
  */
+#include "base/debug.h"
 #include "base/loop.h"
 #include "base/record_writer.h"
+#include "bench/paired.h"
 #include "core/backend.h"
 #include "ops/request.h"
 #include "unit/null_group.h"
@@ -25,6 +29,12 @@ static float in[4], out[4];
 static int allreduce(struct collrun_group *g)
 {
     return collrun_allreduce(g, in, out, 4, COLLRUN_FLOAT32, COLLRUN_SUM);
+}
+
+static int logged_allreduce(struct collrun_group *g)
+{
+    debug_log(DEBUG_GROUP, "group \"%s\": allreduce of %d elements", g->id.name, 4);
+    return allreduce(g);
 }
 
 static int barrier(struct collrun_group *g)
@@ -144,6 +154,20 @@ static struct collrun_group *overhead_group(struct record_head *record, bool car
     return g;
 }
 
+static void print_log_cost(struct collrun_group *g)
+{
+    double ratios[PAIRED_MOST];
+    for (int i = 0; i < PAIRED_MOST; i++) {
+        /* The order changes, so that a clock that speeds up favours neither. */
+        const double first = round_ns(g, i % 2 ? logged_allreduce : allreduce);
+        const double second = round_ns(g, i % 2 ? allreduce : logged_allreduce);
+        ratios[i] = i % 2 ? first / second : second / first;
+    }
+    const struct interval r = paired_interval(ratios, PAIRED_MOST);
+    printf("an allreduce with a call of the log that is off takes %.3f [%.3f, %.3f] of the time\n",
+           r.median, r.low, r.high);
+}
+
 int main(void)
 {
     static const struct {
@@ -172,6 +196,7 @@ int main(void)
         best_ns(groups[cases[i].carried], writer, cases[i].call, best);
         printf("%-18s %28.1f %10.1f\n", cases[i].name, best[0] - bare[0], best[1] - bare[0]);
     }
+    print_log_cost(groups[0]);
     for (int i = 0; i < 2; i++) {
         request_spare_close(groups[i]);
         null_group_free(groups[i]);
