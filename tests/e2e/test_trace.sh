@@ -33,7 +33,7 @@ like "field names of PyTorch and Chakra" "$(grep -m1 '"pid":2,.*"net"}}' trace.j
 
 run "$top/configs/demo.yaml" --run-dir "$tmp/demo" --set logging.trace=true
 ends "a run with logging.trace" 0
-good "messages have both ends" demo/trace.json complete=True '*xpp0xsend=80' '*xpp0xrecv=80' messages=some
+good "messages have both ends" demo/trace.json complete=True '*xpp/dp=0xsend=80' '*xpp/dp=0xrecv=80' messages=some
 like "result.json names the file" "$(tr -d ' \n' <demo/result.json)" '"trace":\{"file":"[^"]*/demo/trace.json","operations":[0-9]+,"dropped":0,"complete":true\}'
 
 # ---- ends of runs ----
