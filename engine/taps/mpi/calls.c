@@ -214,6 +214,7 @@ static void calls_free_object(const struct tap_call *c)
         tap_object_remove(TAP_TYPE, handle);
         return;
     case TAP_FREE_OP:
+        tap_type_forget();
         tap_object_remove(TAP_OP, handle);
         return;
     case TAP_FREE_GROUP:

@@ -261,7 +261,7 @@ void tap_collective_begin(struct tap_call *c)
         s.r.tag = record_queue_keep_counts(q, &counts);
     q->signature = call_hash_mix(q->signature + s.what, s.alike);
     q->pairs += s.pairs * call_hash_factor(number);
-    const uint64_t index = record_queue_reserve(q, 1);
+    const uint64_t index = tap_reserve(c->writer, q);
     c->at.since = record_ticks(q->head);
     record_queue_write(q, index, &s.r, number, RECORD_STARTED, c->at.since);
     record_queue_mark(q, number, c->at.since);

@@ -58,20 +58,26 @@ static bool message_add(struct tap_call *c, const struct message_arguments *at)
     return true;
 }
 
+/* The rank in the communicator, which is shown, of a rank of the world; one of any stays so. A rank
+ * is nearly always at its own place. */
+static int32_t message_rank(const struct tap_comm *comm, int32_t world)
+{
+    const uint32_t rank = (uint32_t)world;
+    if (world < 0 || (rank < comm->size && comm->world[rank] == rank))
+        return world;
+    for (uint32_t i = 0; i < comm->size; i++)
+        if (comm->world[i] == rank)
+            return (int32_t)i;
+    return world;
+}
+
 /* Part `i` of a request becomes an operation of the record. */
-static void message_record(struct tap_request *r, int i, const struct record_at *at, uint64_t bytes)
+static void message_record(const struct tap_call *c, struct tap_request *r, int i, uint64_t bytes)
 {
     const struct record_queue *q = &r->comm->messages;
     const struct record_part *p = &r->parts[i];
-    int32_t peer = p->peer;
-    for (uint32_t k = 0; peer >= 0 && k < r->comm->size; k++) {
-        /* Ranks of the communicator are shown; a rank is nearly always at its own place. */
-        const uint32_t guess = ((uint32_t)p->peer + k) % r->comm->size;
-        if (r->comm->world[guess] == (uint32_t)p->peer) {
-            peer = (int32_t)guess;
-            break;
-        }
-    }
+    const struct record_at *at = &c->at;
+    const int32_t peer = message_rank(r->comm, p->peer);
     struct record_call call = {.count = p->count, .site = at->site, .tag = p->tag};
     call.what = 0;
     call.root_or_peer = peer;
@@ -79,7 +85,7 @@ static void message_record(struct tap_request *r, int i, const struct record_at 
     call.dtype = p->dtype;
     call.op = p->kind == COLLRUN_SEND ? 0 : MPI_RECEIVES;
     r->number = atomic_fetch_add_explicit(&r->comm->last_message, 1, memory_order_relaxed) + 1;
-    r->entries[i] = record_queue_reserve(q, 1);
+    r->entries[i] = tap_reserve(c->writer, q);
     record_queue_write(q, r->entries[i], &call, r->number, RECORD_STARTED, at->since);
     record_queue_enter(q, &call, r->number, bytes, at->since);
 }
@@ -87,7 +93,7 @@ static void message_record(struct tap_request *r, int i, const struct record_at 
 static void message_enter(struct tap_call *c, struct tap_request *r)
 {
     for (int i = 0; i < r->nparts; i++)
-        message_record(r, i, &c->at, 0);
+        message_record(c, r, i, 0);
 }
 
 /* The library has completed the operation; `status` is that of a receive, NULL: it has none that
@@ -252,7 +258,7 @@ static void message_probed(struct tap_call *c, int rc)
         r->parts[0].tag = (uint32_t)tag;
         record_take(c->writer, c->thread, &r->parts[0]);
         /* What matches sends with receives must know that a message is gone. */
-        message_record(r, 0, &c->at, 0);
+        message_record(c, r, 0, 0);
         record_queue_end(&r->comm->messages, r->entries[0], RECORD_DONE, 0);
         record_queue_leave(&r->comm->messages, r->number);
     }

@@ -148,8 +148,10 @@ struct tap_type {
 struct tap_type tap_type_get(word handle);
 /* `count` such elements, one behind the other. */
 uint64_t tap_type_repeat(const struct tap_type *type, uint64_t count);
-/* A type was made, committed or freed: its handle may come to mean another one. */
+/* A type was made, committed or freed, or an operator: its handle may come to mean another one. */
 void tap_type_forget(void);
+/* How often that has happened. */
+uint32_t tap_type_age(void);
 
 /* ---- objects.c ---- */
 
@@ -285,6 +287,14 @@ void tap_check(struct tap_call *c);
 void tap_check_finalized(struct tap_call *c);
 /* After MPI_Init. */
 void tap_check_start(void);
+
+/* ---- operations of the record ---- */
+
+/* As record_queue_reserve: without an atomic addition, where one thread alone calls. */
+static inline uint64_t tap_reserve(const struct record_writer *w, const struct record_queue *q)
+{
+    return q->entries ? record_count(w, &q->head->next) : RECORD_QUEUE_NONE;
+}
 
 /* ---- collectives.c ---- */
 

@@ -279,6 +279,11 @@ void tap_type_forget(void)
     atomic_fetch_add(&type_age, 1);
 }
 
+uint32_t tap_type_age(void)
+{
+    return atomic_load_explicit(&type_age, memory_order_relaxed);
+}
+
 struct tap_type tap_type_get(word argument)
 {
     static _Thread_local struct {
@@ -287,7 +292,7 @@ struct tap_type tap_type_get(word argument)
         struct tap_type type;
     } cache[TYPE_CACHE] __attribute__((tls_model("initial-exec")));
     const word handle = tap_handle(argument);
-    const uint32_t age = atomic_load_explicit(&type_age, memory_order_relaxed);
+    const uint32_t age = tap_type_age();
     const uint32_t at = (uint32_t)(handle * UINT64_C(0x9e3779b97f4a7c15) >> 60) % TYPE_CACHE;
     if (cache[at].handle != handle || cache[at].age != age) {
         const enum tap_object_state state = tap_object_state(TAP_TYPE, handle);
