@@ -56,6 +56,11 @@ mistake early exit "[1]" 'rank 1 \(.*left the job early: it exited with code 0'
 mistake raises exit "[1]" 'rank 1 .* exited with code 1: ValueError: the loss is not finite \(wrong.py:[0-9]+\)$'
 is "raises: in result.json" "$(field verdict.exception.type) $(field verdict.exception.text)" "ValueError the loss is not finite"
 
+run check "$top/configs/torch_fault.yaml"
+ends "configs/torch_fault.yaml: the file is good" 0
+PATH=$(dirname "$("$python" -c 'import sys; print(sys.executable)')"):$PATH run "$top/configs/torch_fault.yaml"
+like "configs/torch_fault.yaml: the mistake" "$(err)" 'rank 0 .*default_pg#11: rank 0 calls reduce\(numel=1, float32, SUM, dst=0\) at torch_fault.py:21, ranks 1-2 call all_reduce\(numel=2, float32, SUM\) at torch_fault.py:17'
+
 STALL=2s torch 3 "$here/torch/wrong.py" ddp
 start torch.yaml
 within 60 grep -q '^WAIT .*rank 1' err

@@ -20,9 +20,10 @@ import weakref
 HOOK = 0x636F6C6C  # the number of this module's hooks
 
 tap = exceptions = None  # the extension, and what describes exceptions; None: nothing is recorded
-groups = {}  # id(ProcessGroup) -> (number, whether it is of gloo, whose sends are synchronous, seconds of its time-out)
+groups = {}  # id(ProcessGroup) -> (number, whether it is of gloo, whose sends are synchronous; its time-out in ns)
 names = {}  # how often a group of this name was made
-works = {}  # id(Work) -> (request, time-out in ns, reference that drops it)
+last = None  # (Work, request, time-out in ns) of the last operation; most are waited for at once
+works = {}  # the same of older ones: id(Work) -> (request, time-out in ns, reference that drops it)
 issued_in_cpp = []  # (Work, request)
 
 
@@ -73,9 +74,9 @@ def _scope(name, members):
 
 def _timeout(group):
     try:
-        return group._get_backend(group._device_types[0]).options._timeout.total_seconds()
-    except Exception:
-        return 0.0
+        return int(group._get_backend(group._device_types[0]).options._timeout.total_seconds() * 1e9)
+    except Exception:  # not every backend has options
+        return 0
 
 
 def _add_group(group, rank, members, c10d):
@@ -90,6 +91,10 @@ def _add_group(group, rank, members, c10d):
 
 
 def _remove_group(group):
+    global last
+    if last is not None:
+        older, last = last, None
+        _keep(*older)
     known = groups.pop(id(group), None)
     if known:
         tap.close(known[0])
@@ -141,17 +146,22 @@ def _wrap_wait(Work):
 
     @functools.wraps(wait)
     def wrapped(self, *args, **kwargs):
-        known = works.pop(id(self), None)
+        global last
+        newest = last
+        if newest is not None and newest[0] is self:
+            last, known = None, newest[1:]
+        else:
+            known = works.pop(id(self), None)
         if known is None:
             return wait(self, *args, **kwargs)
-        request, timeout_ns, _ = known
+        request, timeout_ns = known[:2]
         given = args[0] if args else kwargs.get("timeout")
         if given is not None and given.total_seconds() > 0:
             timeout_ns = int(given.total_seconds() * 1e9)
         if _thread._count():
             tap.share()
         if not tap.wait_begin(request, timeout_ns):
-            works[id(self)] = known
+            _keep(self, request, timeout_ns)
             return wait(self, *args, **kwargs)
         failed, why, source = 1, "", -1
         try:
@@ -189,31 +199,27 @@ class Describer:
         self.types = _numbers("type", {name: getattr(torch, name) for name in names if hasattr(torch, name)})
         ops = "SUM AVG PRODUCT MIN MAX BAND BOR BXOR".split()
         kinds = c10d.ReduceOp.RedOpType
-        self.ops = _numbers("op", {name: getattr(kinds, name) for name in ops if hasattr(kinds, name)})
-        self.torch = torch
-
-    def tensor(self, t):
-        """The first tensor of lists of them."""
-        while isinstance(t, (list, tuple)):
-            t = t[0] if t else None
-        return t
+        # A ReduceOp has the hash of its kind, which takes a tenth of the time of any other look at it.
+        self.ops = _numbers("op", {name: hash(getattr(c10d.ReduceOp, name)) for name in ops if hasattr(kinds, name)})
+        self.Tensor = torch.Tensor
 
     def of(self, t, op=0, peer=-1, compared=True, tag=0):
-        t = self.tensor(t)
-        if not isinstance(t, self.torch.Tensor):
+        """`t`: a tensor, or lists of which the first one counts."""
+        while isinstance(t, (list, tuple)):
+            t = t[0] if t else None
+        if not isinstance(t, self.Tensor):
             return 0, op, peer, tag, 0, 0
         n = t.numel()
         return self.types.get(t.dtype, 0), op, peer, tag, n if compared else 0, n
 
     def op(self, options):
         try:
-            return self.ops.get(getattr(options.reduceOp, "op", options.reduceOp), 0)
-        except Exception:
+            return self.ops.get(hash(options.reduceOp), 0)
+        except Exception:  # the short form has no options
             return 0
 
-    def reduced(self, group, tensors, options=None, *rest, **named):
-        options = named.get("opts", options)
-        return self.of(tensors, self.op(options) if hasattr(options, "reduceOp") else 0)
+    def reduced(self, group, tensors, options=None, *rest, opts=None, **named):
+        return self.of(tensors, self.op(options or opts))
 
     def coalesced(self, group, tensors, options=None, *rest, **named):
         kind, op, peer, tag, _, _ = self.reduced(group, tensors, options, **named)
@@ -251,8 +257,7 @@ class Describer:
         return self.of(outputs, 0, self.root(group, outputs, options, **named), self.is_gloo(group))
 
     def reduce_scatter(self, group, outputs, inputs, options=None, *rest, **named):
-        options = named.get("opts", options)
-        return self.of(outputs, self.op(options) if hasattr(options, "reduceOp") else 0, compared=self.list_is_even(inputs))
+        return self.of(outputs, self.op(named.get("opts", options)), compared=self.list_is_even(inputs))
 
     def all_to_all(self, group, outputs, inputs, *rest, **named):
         return self.of(inputs, compared=False)
@@ -306,10 +311,14 @@ def _wrap_method(ProcessGroup, name, describer):
 
     @functools.wraps(call)
     def wrapped(self, *args, **kwargs):
+        global last
         known = groups.get(id(self))
         if known is None:
             return call(self, *args, **kwargs)
         number, gloo, timeout = known
+        if last is not None:
+            older, last = last, None
+            _keep(*older)
         try:
             request = tap.begin(number, function, *describe(self, *args, **kwargs), _site(), is_send and gloo)
         except Exception:
@@ -327,7 +336,7 @@ def _wrap_method(ProcessGroup, name, describer):
             return None
         if is_any:
             any_source.add(request)
-        _keep(work, request, int(timeout * 1e9))
+        last = work, request, timeout
         return work
 
     setattr(ProcessGroup, name, wrapped)

@@ -5,6 +5,7 @@ PYTHONPATH. The program finds sys.path, PYTHONPATH and sitecustomize as they wou
 It costs nothing that can be measured: what records the calls of torch.distributed is loaded when the
 program imports that, and what describes an exception when one ends the program."""
 
+import atexit
 import os
 import sys
 
@@ -51,9 +52,12 @@ def _ignore_errors(function):
         pass
 
 
-def _audit(event, args):
-    if event == "sys.excepthook" and os.getpid() == _pid:
-        _ignore_errors(lambda: _load("_collrun_exceptions").record(_load("_collrun_tap"), args[2]))
+def _at_exit():
+    """An exception that nobody has caught is there, whatever hook the program has for it. (A hook of our
+    own would be seen; one for sys.audit would slow down each look at a frame.)"""
+    value = getattr(sys, "last_value", None)
+    if value is not None and os.getpid() == _pid:
+        _ignore_errors(lambda: _load("_collrun_exceptions").record(_load("_collrun_tap"), value))
 
 
 def _hide():
@@ -78,5 +82,5 @@ def _hide():
 _folder = os.path.dirname(os.path.abspath(__file__))
 _pid = os.getpid()
 sys.meta_path.insert(0, _Finder())
-sys.addaudithook(_audit)
+atexit.register(_at_exit)
 _hide()
