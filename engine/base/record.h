@@ -511,6 +511,15 @@ void record_calibrate(struct record_head *head);
 /* CLOCK_MONOTONIC in ns. */
 uint64_t record_mono_ns(void);
 
+/* One of the threads that the library has made. */
+static inline bool record_is_library(const struct record_head *head, uint32_t tid)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < RECORD_LIBRARY; i++)
+        found = found || atomic_load_explicit(&head->library[i], memory_order_relaxed) == tid;
+    return found;
+}
+
 /* The present time. A reading takes up to 30 ns on virtual machines. */
 static inline uint64_t record_ticks(const struct record_head *head)
 {

@@ -409,15 +409,6 @@ static bool cut_is_asleep(const struct cut_source *s, const struct record_task *
     return before->slices == now->slices && (cut_sleeps(now) || !RECORD_RULE(SLEEPS_AGAIN));
 }
 
-static bool cut_is_library(const struct cut_source *s, uint32_t tid)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < RECORD_LIBRARY; i++)
-        found =
-            found || atomic_load_explicit(&cut_head(s)->library[i], memory_order_relaxed) == tid;
-    return found;
-}
-
 static uint32_t cut_number(const struct cut_source *s, uint32_t tid)
 {
     for (uint32_t i = 1; i < s->nthreads; i++)
@@ -456,8 +447,8 @@ static void cut_add_threads(const struct cut_source *s, struct record_cut *out)
         const struct record_task *task = &s->second.tasks[i];
         const uint32_t number = cut_number(s, task->tid);
         const bool inside = number && (s->words[number] & 3) == RECORD_INSIDE;
-        if (!inside && (task->state == RECORD_TASK_INERT || cut_is_library(s, task->tid) ||
-                        !RECORD_RULE(OUTSIDE_ACTS)))
+        if (!inside && (task->state == RECORD_TASK_INERT ||
+                        record_is_library(cut_head(s), task->tid) || !RECORD_RULE(OUTSIDE_ACTS)))
             continue;
         struct record_cut_thread *t = &out->threads[out->nthreads++];
         *t = (struct record_cut_thread){.number = (uint16_t)number,

@@ -168,9 +168,7 @@ static bool task_survey_is_in_call(const struct task_survey_look *l, uint32_t ti
     const struct record_head *head = l->record;
     const struct record_thread *threads = l->threads;
     const uint32_t used = atomic_load_explicit(&head->threads_used, memory_order_relaxed);
-    bool found = false;
-    for (uint32_t i = 0; i < RECORD_LIBRARY; i++)
-        found = found || atomic_load_explicit(&head->library[i], memory_order_relaxed) == tid;
+    bool found = record_is_library(head, tid);
     for (uint32_t i = 1; !found && i <= used && i < RECORD_THREADS; i++)
         found = atomic_load_explicit(&threads[i].tid, memory_order_relaxed) == tid &&
                 (atomic_load_explicit(&threads[i].word, memory_order_relaxed) & 3) == RECORD_INSIDE;

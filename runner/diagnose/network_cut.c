@@ -21,9 +21,9 @@ static bool network_cut_has_failed(const struct desc *desc, const struct rank_st
 }
 
 void network_cut_take(const struct desc *desc, struct rank_state *ranks, uint32_t rank,
-                      const struct wire_network *said, bool stopping)
+                      const struct wire_network *answer, bool stopping)
 {
-    const bool replaces = said->text[0] || !(stopping || network_cut_has_failed(desc, ranks));
+    const bool replaces = answer->text[0] || !(stopping || network_cut_has_failed(desc, ranks));
     for (uint32_t i = 0; i < desc->nranks; i++) {
         if (desc->ranks[i].host != desc->ranks[rank].host)
             continue;
@@ -31,9 +31,9 @@ void network_cut_take(const struct desc *desc, struct rank_state *ranks, uint32_
         if (replaces)
             ranks[i].network[0] = '\0';
     }
-    snprintf(ranks[rank].address, sizeof ranks->address, "%s", said->address);
+    snprintf(ranks[rank].address, sizeof ranks->address, "%s", answer->address);
     if (replaces)
-        snprintf(ranks[rank].network, sizeof ranks->network, "%s", said->text);
+        snprintf(ranks[rank].network, sizeof ranks->network, "%s", answer->text);
 }
 
 void network_cut_forget(const struct desc *desc, struct rank_state *ranks)

@@ -18,10 +18,10 @@ struct network_cut {
 };
 
 /* What an agent says of the connections of its ranks: its address, and the text about one of
- * `rank`, or "". It replaces what it has said before. When a rank has failed, or `stopping`,
+ * `rank`, or "". It replaces the last answer. When a rank has failed, or `stopping`,
  * connections are closed; then "" says nothing, and what was known stays. */
 void network_cut_take(const struct desc *desc, struct rank_state *ranks, uint32_t rank,
-                      const struct wire_network *said, bool stopping);
+                      const struct wire_network *answer, bool stopping);
 /* The wait that it was about has passed: it explains no later time-out. Without an effect once a
  * rank has failed, which ends waits, too. */
 void network_cut_forget(const struct desc *desc, struct rank_state *ranks);

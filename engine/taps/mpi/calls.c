@@ -69,9 +69,7 @@ static int calls_ask(const char *name, word comm)
 {
     int (*function)(word, int *);
     int value = -1;
-    void *found = tap_library_find(name);
-    memcpy(&function, &found, sizeof function);
-    return found && function(comm, &value) == 0 ? value : -1;
+    return tap_library_get(name, &function) && function(comm, &value) == 0 ? value : -1;
 }
 
 /* The world of MPI is the job: its ranks are those that records count. */
@@ -135,9 +133,8 @@ static bool calls_init_begin(struct tap_call *c)
 static int calls_provided(void)
 {
     int (*function)(int *), value = INT_MAX;
-    void *found = tap_library_find("PMPI_Query_thread");
-    memcpy(&function, &found, sizeof function);
-    return found && function(&value) == 0 ? value : INT_MAX;
+    return tap_library_get("PMPI_Query_thread", &function) && function(&value) == 0 ? value
+                                                                                    : INT_MAX;
 }
 
 static void calls_init_end(struct tap_call *c, int rc)

@@ -26,9 +26,8 @@ void tap_check_start(void)
 {
     int (*get)(word, word, void *, int *);
     int *max = NULL, flag = 0;
-    void *found = tap_library_find("PMPI_Comm_get_attr");
-    memcpy(&get, &found, sizeof get);
-    if (found && get(tap_library.comm_world, (word)tap_library.tag_ub, &max, &flag) == 0 && flag)
+    if (tap_library_get("PMPI_Comm_get_attr", &get) &&
+        get(tap_library.comm_world, (word)tap_library.tag_ub, &max, &flag) == 0 && flag)
         check_tag_max = *max;
 }
 

@@ -59,11 +59,8 @@ static bool comm_find_functions(void)
                 {"PMPI_Group_free", &mpi.group_free},
                 {"PMPI_Group_translate_ranks", &mpi.translate}};
     bool all = true;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        void *found = tap_library_find(rows[i].name);
-        memcpy(rows[i].to, &found, sizeof found);
-        all = all && found;
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        all = tap_library_get(rows[i].name, rows[i].to) && all;
     return all;
 }
 

@@ -75,6 +75,13 @@ void *tap_library_find(const char *name)
     return atomic_load(&local) ? dlsym(atomic_load(&local), name) : NULL;
 }
 
+bool tap_library_get(const char *name, void *function)
+{
+    void *found = tap_library_find(name);
+    memcpy(function, &found, sizeof found);
+    return found != NULL;
+}
+
 /* ---- its interface ---- */
 
 /* The address of a variable of Open MPI is the handle. A program may have the variable itself, by a
@@ -205,8 +212,7 @@ bool tap_library_open(void)
     Dl_info file = {0};
     int len = 0;
     void *init = tap_library_find("PMPI_Init");
-    void *found = tap_library_find("PMPI_Get_library_version");
-    memcpy(&version, &found, sizeof version);
+    tap_library_get("PMPI_Get_library_version", &version);
     char *text = calloc(1, VERSION_TEXT);
     bool known = text && version && init && version(text, &len) == 0 && dladdr(init, &file);
     if (known && strstr(file.dli_fname, "libmpi_abi"))

@@ -399,8 +399,7 @@ static bool wait_was_canceled(const struct tap_request *r, const unsigned char *
         return false;
     if (!atomic_load(&test)) {
         int (*function)(const void *, int *);
-        void *found = tap_library_find("PMPI_Test_cancelled");
-        memcpy(&function, &found, sizeof function);
+        tap_library_get("PMPI_Test_cancelled", &function);
         atomic_store(&test, function);
     }
     return atomic_load(&test) && atomic_load(&test)(status, &flag) == 0 && flag;

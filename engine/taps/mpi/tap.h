@@ -54,6 +54,9 @@ void tap_library_set_alone(bool alone);
 bool tap_library_is_alone(void);
 /* PMPI_name of the MPI that is loaded; NULL: there is none. */
 void *tap_library_find(const char *name);
+/* The same in the pointer `function`: ISO C converts no address of data to one of a function.
+ * False: it is NULL. */
+bool tap_library_get(const char *name, void *function);
 /* After MPI_Init. False: it is not known, and must not be observed. */
 bool tap_library_open(void);
 /* The operator, as base/mpi_names.h counts them, or OP_USER. */

@@ -96,10 +96,8 @@ static const struct type_functions *type_functions(void)
                     {"PMPI_Type_get_name", &f.name},
                     {"PMPI_Type_size", &f.size},
                     {"PMPI_Type_free", &f.free}};
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            void *found = tap_library_find(rows[i].name);
-            memcpy(rows[i].to, &found, sizeof found);
-        }
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+            tap_library_get(rows[i].name, rows[i].to);
         atomic_store_explicit(&ready, 1, memory_order_release);
     }
     return &f;

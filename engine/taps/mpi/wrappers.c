@@ -107,9 +107,7 @@ static bool tap_are_alone(void);
 static int tap_missing(void)
 {
     int (*handle)(word, int);
-    void *found = tap_library_find("PMPI_Comm_call_errhandler");
-    memcpy(&handle, &found, sizeof handle);
-    if (found && tap_library.handle_size)
+    if (tap_library_get("PMPI_Comm_call_errhandler", &handle) && tap_library.handle_size)
         handle(tap_library.comm_world, tap_library.err_other);
     return tap_library.err_other ? tap_library.err_other : -1;
 }
@@ -184,8 +182,7 @@ __attribute__((visibility("default"))) int MPI_Abort(word comm, word code);
 int MPI_Abort(word comm, word code)
 {
     int (*real)(word, word);
-    void *found = tap_library_find(tap_are_alone() ? "PMPI_Abort" : "MPI_Abort");
+    tap_library_get(tap_are_alone() ? "PMPI_Abort" : "MPI_Abort", &real);
     tap_calls_stop();
-    memcpy(&real, &found, sizeof real);
-    return found ? real(comm, code) : -1;
+    return real ? real(comm, code) : -1;
 }
