@@ -14,7 +14,7 @@ static const char *python_base_name(const char *path)
 static enum python_owner python_owner_of(const char *path)
 {
     if (path[0] == '<' || strstr(path, "/collrun/python/collrun/") ||
-        strstr(path, "-packages/collrun/"))
+        strstr(path, "/collrun/taps/python/") || strstr(path, "-packages/collrun/"))
         return PYTHON_LIBRARY;
     if (strstr(path, "/site-packages/") || strstr(path, "/dist-packages/"))
         return PYTHON_PACKAGE;

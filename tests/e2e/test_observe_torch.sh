@@ -66,6 +66,7 @@ start torch.yaml
 within 60 grep -q '^WAIT .*rank 1' err
 like "ddp: who is missing" "$(err)" 'CAUSE  rank 1 .* has not called all_reduce\(numel=20, float32\), operation [0-9]+ of process group default_pg'
 like "ddp: the line" "$(err)" 'rank [02] calls it in wrong.py:[0-9]+'
+like "ddp: where that rank is, in Python" "$(err)" '^ +ddp \(wrong.py:74\)$'
 kill -INT "$pid"
 finish 60
 done_testing

@@ -120,6 +120,13 @@ void tap_share(void)
                               memory_order_release);
 }
 
+void tap_signal_is_harmless(int signal)
+{
+    struct record_writer *w = tap_writer();
+    if (w)
+        atomic_fetch_or(&w->head->harmless, UINT64_C(1) << (signal - 1));
+}
+
 bool tap_is_inside(void)
 {
     return tap_inside != NULL;

@@ -8,6 +8,7 @@
 #include "base/mpi_names.h"
 
 #include <Python.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -117,6 +118,18 @@ static PyObject *module_share(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *module_serve_stacks(PyObject *self, PyObject *args)
+{
+    int signal, fd;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "ii", &signal, &fd))
+        return NULL;
+    errno = tap_serve_stacks(signal, fd);
+    if (errno)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
 static PyObject *module_inside(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -170,6 +183,7 @@ static PyMethodDef module_methods[] = {{"open", module_open, METH_VARARGS, NULL}
                                        {"wait_end", module_wait_end, METH_VARARGS, NULL},
                                        {"drop", module_drop, METH_VARARGS, NULL},
                                        {"share", module_share, METH_NOARGS, NULL},
+                                       {"serve_stacks", module_serve_stacks, METH_VARARGS, NULL},
                                        {"inside", module_inside, METH_NOARGS, NULL},
                                        {"file", module_file, METH_VARARGS, NULL},
                                        {"exception", module_exception, METH_VARARGS, NULL},

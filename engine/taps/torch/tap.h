@@ -56,9 +56,16 @@ void tap_drop(uint32_t request);
 void tap_share(void);
 /* The number of a file of Python: sites are it plus the line. 0: there is no room. */
 uint64_t tap_file(const char *path);
+/* The handler of this signal lets no thread go on. */
+void tap_signal_is_harmless(int signal);
 /* True while this thread is between begin and issued, or in a wait. */
 bool tap_is_inside(void);
 /* An exception that ends the program, or a thread of it. */
 void tap_exception(const struct record_exception *e);
+
+/* ---- stacks.c ---- */
+
+/* Serves the frames of Python by a signal, into a memfd. Returns 0, or an error number. */
+int tap_serve_stacks(int signal, int fd);
 
 #endif

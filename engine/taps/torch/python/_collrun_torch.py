@@ -494,6 +494,25 @@ def _share_before(owner, name):
     setattr(owner, name, wrapped)
 
 
+def _serve_stacks():
+    """Python's frames in reports of a stall; the package collrun does the same for its ranks."""
+    if "collrun" in sys.modules:
+        return
+    import faulthandler
+    import fcntl
+    import signal
+
+    for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            break
+    else:
+        return
+    fd = os.memfd_create(f"collrun-python-stack.{number}")
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
+    tap.serve_stacks(number, fd)
+    faulthandler.register(number, file=fd, all_threads=True, chain=False)
+
+
 def _start(c10d, size, rank):
     """The first process group is that of all ranks of the job: torch is loaded as a whole by now."""
     global tap, exceptions
@@ -511,6 +530,7 @@ def _start(c10d, size, rank):
     _wrap_monitored_barrier(ProcessGroup)
     _wrap_wait(Work)
     _wrap_threads(torch)
+    _guarded(_serve_stacks)
     _wrap_backward(torch)
     _wrap_ddp(torch.nn.parallel.distributed.DistributedDataParallel, describer, c10d)
 
