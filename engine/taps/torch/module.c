@@ -130,6 +130,16 @@ static PyObject *module_serve_stacks(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *module_harmless(PyObject *self, PyObject *args)
+{
+    int signal;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "i", &signal))
+        return NULL;
+    tap_signal_is_harmless(signal);
+    Py_RETURN_NONE;
+}
+
 static PyObject *module_inside(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -184,6 +194,7 @@ static PyMethodDef module_methods[] = {{"open", module_open, METH_VARARGS, NULL}
                                        {"drop", module_drop, METH_VARARGS, NULL},
                                        {"share", module_share, METH_NOARGS, NULL},
                                        {"serve_stacks", module_serve_stacks, METH_VARARGS, NULL},
+                                       {"harmless", module_harmless, METH_VARARGS, NULL},
                                        {"inside", module_inside, METH_NOARGS, NULL},
                                        {"file", module_file, METH_VARARGS, NULL},
                                        {"exception", module_exception, METH_VARARGS, NULL},

@@ -511,6 +511,7 @@ def _serve_stacks():
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
     tap.serve_stacks(number, fd)
     faulthandler.register(number, file=fd, all_threads=True, chain=False)
+    tap.harmless(number)  # after the handler is installed: until it is known, a handler counts
 
 
 def _start(c10d, size, rank):
