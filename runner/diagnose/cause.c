@@ -125,7 +125,7 @@ static bool cause_is_dismissed(const struct rank_state *r)
 
 enum cause_class cause_alone(const struct rank_state *r)
 {
-    if (r->overdue)
+    if (r->failed == FAILURE_OVERDUE)
         return CAUSE_TIMEOUT;
     if (cause_is_dismissed(r))
         return CAUSE_NONE;
@@ -171,7 +171,7 @@ bool cause_is_alike(const struct rank_state *a, const struct rank_state *b)
 
 int cause_exit_code(const struct rank_state *r, enum cause_class class)
 {
-    if (r->overdue)
+    if (r->failed == FAILURE_OVERDUE)
         return EXIT_TIMEOUT;
     if (r->detached && r->failed) /* its code may be that of the engine */
         return EXIT_FAILED;

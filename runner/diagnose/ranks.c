@@ -26,6 +26,14 @@ bool rank_set_end(struct rank_state *rank, enum rank_end end)
     return moves;
 }
 
+bool rank_set_failure(struct rank_state *rank, enum rank_failure failure)
+{
+    const bool moves = rank->failed == FAILURE_NONE && failure != FAILURE_NONE;
+    if (moves)
+        rank->failed = failure;
+    return moves;
+}
+
 bool rank_advance_departure(struct rank_state *rank, enum rank_departure departure)
 {
     const bool moves = departure > rank->departure;

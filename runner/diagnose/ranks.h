@@ -121,6 +121,13 @@ enum rank_end { RANK_LIVES, RANK_EXITED, RANK_LOST };
  *   UNKNOWN --the others get RANK_LOST--> SENT --a rank failed by that--> EARLY */
 enum rank_departure { DEPARTURE_UNKNOWN, DEPARTURE_SENT, DEPARTURE_EARLY };
 
+/* What is known of the failure of a rank, beside how its process ended. The first one is final: it
+ * has `failure` and the members after that.
+ *
+ *   NONE --FAILED of its engine, or collrun sees it leave or cannot start it--> REPORTED
+ *   NONE --a time limit of its workload has passed--> OVERDUE */
+enum rank_failure { FAILURE_NONE, FAILURE_REPORTED, FAILURE_OVERDUE };
+
 struct rank_frame { /* the payload of the last frame of its kind; owned */
     void *bytes;
     size_t len;
@@ -138,7 +145,6 @@ struct rank_state {
     /* A command has these: the library of Open MPI, in which it is rank 0 of 1; how its MPI
      * process ended without MPI_Finalize. NULL: neither has been seen. */
     const char *singleton, *mpi_left;
-    bool overdue;         /* of a command: a limit of collrun's has passed; `failure` says which */
     const char *detached; /* why it is no member any more although it runs; NULL: it is one */
     bool left_out;        /* it has failed, and the job continues without it */
     const char *devices;  /* ids of those it owns, with commas; NULL: not known yet */
@@ -154,8 +160,9 @@ struct rank_state {
     /* Its last failed call, if it did not go on after that: then however it ended (by a status, a
      * code, a text, a signal) may be a consequence. Status 0: there is none. */
     struct record_view_failure why;
-    bool killed; /* collrun sent it SIGTERM or SIGKILL before it exited */
-    bool failed; /* it sent FAILED: the next six members are set; the last two may be without */
+    bool killed;              /* collrun sent it SIGTERM or SIGKILL before it exited */
+    enum rank_failure failed; /* rank_set_failure. Then the next six members are set; the last two
+                                 may be without */
     struct diag failure;
     enum wire_subject subject; /* the subject of the text of `failure` */
     enum wire_phase failed_phase;
@@ -196,6 +203,7 @@ struct rank_state {
 /* The transitions above. Each returns true if it has changed the state. */
 bool rank_advance_part(struct rank_state *rank, enum rank_part part);
 bool rank_set_end(struct rank_state *rank, enum rank_end end);
+bool rank_set_failure(struct rank_state *rank, enum rank_failure failure);
 bool rank_advance_departure(struct rank_state *rank, enum rank_departure departure);
 
 /* Reads a STATUS or WAIT_REPORT and keeps its bytes as evidence. False: malformed. */

@@ -85,7 +85,7 @@ static void evidence_put_flags(json_t *o, const struct rank_state *r)
     json_object_set_new(o, "left_early", json_boolean(r->departure == DEPARTURE_EARLY));
     json_object_set_new(o, "dismissed", json_boolean(r->dismissed));
     json_object_set_new(o, "detached", json_boolean(r->detached != NULL));
-    json_object_set_new(o, "overdue", json_boolean(r->overdue));
+    json_object_set_new(o, "overdue", json_boolean(r->failed == FAILURE_OVERDUE));
     json_object_set_new(o, "left_out", json_boolean(r->left_out));
 }
 
@@ -296,7 +296,7 @@ static int evidence_read_record(const struct evidence_reader *r, uint32_t rank, 
 
 static void evidence_read_failed(const json_t *o, struct rank_state *r, struct arena *arena)
 {
-    r->failed = true;
+    rank_set_failure(r, FAILURE_REPORTED);
     r->failure.code = (int)json_integer_value(json_object_get(o, "code"));
     snprintf(r->failure.text, sizeof r->failure.text, "%s", evidence_text(o, "text", arena));
     snprintf(r->failure.hint, sizeof r->failure.hint, "%s", evidence_text(o, "hint", arena));
@@ -391,7 +391,8 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     r->attached_ns = evidence_number(o, "attached_ns", UINT64_MAX);
     r->dismissed = json_is_true(json_object_get(o, "dismissed"));
     r->detached = json_is_true(json_object_get(o, "detached")) ? "" : NULL;
-    r->overdue = json_is_true(json_object_get(o, "overdue"));
+    if (json_is_true(json_object_get(o, "overdue")))
+        rank_set_failure(r, FAILURE_OVERDUE);
     r->left_out = json_is_true(json_object_get(o, "left_out"));
     r->status = (int)json_integer_value(json_object_get(o, "wait_status"));
     snprintf(r->memory, sizeof r->memory, "%s", evidence_text(o, "memory", &f->arena));

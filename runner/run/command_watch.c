@@ -46,7 +46,7 @@ static const struct desc_ranks *command_watch_peers(const struct command_watch *
 static void command_watch_set_failure(struct command_watch *c, uint32_t rank, const struct diag *d)
 {
     struct rank_state *state = &c->run->ranks[rank];
-    state->failed = true;
+    rank_set_failure(state, FAILURE_REPORTED);
     state->failure = *d;
     state->subject = WIRE_SUBJECT_WORKLOAD;
     state->workload = desc_find_command(c->run->desc, rank);
@@ -185,7 +185,7 @@ void command_watch_blame_detached(struct run_state *run, uint32_t rank)
 {
     struct rank_state *r = &run->ranks[rank];
     const uint32_t command = desc_find_command(run->desc, rank);
-    r->failed = true;
+    rank_set_failure(r, FAILURE_REPORTED);
     r->failed_phase = WIRE_PHASE_RUN;
     r->subject = WIRE_SUBJECT_WORKLOAD;
     r->workload = command < run->desc->nworkloads ? command : UINT32_MAX;
@@ -317,9 +317,8 @@ static void command_limits_set_timer(struct command_limits *c)
 static void command_limits_fail(struct command_limits *c, uint32_t rank, const struct diag *d)
 {
     struct rank_state *state = &c->run->ranks[rank];
-    if (state->failed)
+    if (!rank_set_failure(state, FAILURE_OVERDUE))
         return;
-    state->failed = state->overdue = true;
     state->failure = *d;
     state->failure.loc = command_limits_workload(c, rank)->loc;
     state->failed_phase = WIRE_PHASE_RUN;

@@ -358,7 +358,7 @@ static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
                      json_pack("{s:i, s:i}", "rank", (int)f->rank, "pid", (int)state->pid));
         return;
     }
-    state->failed = true;
+    rank_set_failure(state, FAILURE_REPORTED);
     state->failed_phase = WIRE_PHASE_LOAD;
     state->workload = UINT32_MAX;
     rank_set_end(state, RANK_EXITED);
@@ -378,7 +378,7 @@ static void frames_on_failed(struct frames *s, const struct wire_frame *f)
         frames_malformed(s, f);
         return;
     }
-    state->failed = true;
+    rank_set_failure(state, FAILURE_REPORTED);
     state->workload = failed.workload;
     state->failed_phase = (enum wire_phase)failed.phase;
     snprintf(state->group, sizeof state->group, "%s", failed.group);

@@ -435,7 +435,7 @@ static void a_message_that_a_collective_has_failed(void **state)
     r->phase = PHASE_RUNNING;
     r->first_failure_ns = 5;
     r->first_failure_phase = PHASE_RUNNING;
-    r->failed = true;
+    r->failed = FAILURE_REPORTED;
     r->failed_phase = WIRE_PHASE_RUN;
     r->operation = 11;
     snprintf(r->group, sizeof r->group, "dp");

@@ -483,10 +483,10 @@ static void a_message_of_a_collective_shows_a_part_of_a_mismatch(void **state)
          "allreduce(1 x int8, sum)",
          false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct rank_state r = {.failed = true};
+        struct rank_state r = {.failed = FAILURE_REPORTED};
         diag_set(&r.failure, COLLRUN_ERR_MISMATCH, "%s", cases[i].text);
         assert_int_equal(mismatch_is_partial(&desc, &r), cases[i].partial);
-        r.failed = false;
+        r.failed = FAILURE_NONE;
         assert_false(mismatch_is_partial(&desc, &r));
     }
 }

@@ -187,7 +187,7 @@ static const struct situation situations[] = {
      "rank 3"},
     {"a plugin that cannot be loaded",
      {GOOD,
-      {FAILED_AT(8), .failed = true, .failed_phase = WIRE_PHASE_LOAD,
+      {FAILED_AT(8), .failed = FAILURE_REPORTED, .failed_phase = WIRE_PHASE_LOAD,
        .failure = {.code = COLLRUN_ERR_NOT_FOUND, .text = "no such file"}, .status = EXIT(126)},
       GOOD,
       {FAILED_AT(5), .status = EXIT(4)}},
@@ -196,7 +196,7 @@ static const struct situation situations[] = {
      126,
      "no such file"},
     {"a process that could not be started",
-     {{FAILED_AT(8), .failed = true, .failed_phase = WIRE_PHASE_LOAD,
+     {{FAILED_AT(8), .failed = FAILURE_REPORTED, .failed_phase = WIRE_PHASE_LOAD,
        .failure = {.code = COLLRUN_ERR_SYSTEM, .text = "exec"}, .status = EXIT(127)},
       GOOD,
       GOOD,
@@ -226,7 +226,7 @@ static const struct situation situations[] = {
      1,
      "rank 0 (here), workload \"train\": workload of the day"},
     {"a group that does not form in time",
-     {{FAILED_AT(8), .failed = true, .failed_phase = WIRE_PHASE_GROUPS,
+     {{FAILED_AT(8), .failed = FAILURE_REPORTED, .failed_phase = WIRE_PHASE_GROUPS,
        .failure = {.code = COLLRUN_ERR_TIMEOUT, .text = "late"}, .status = EXIT(1)},
       GOOD,
       GOOD,
@@ -476,6 +476,17 @@ static void a_rank_never_moves_back(void **state)
             struct rank_state r = {.end = (enum rank_end)from};
             assert_int_equal(rank_set_end(&r, (enum rank_end)to), ends[from][to] != from);
             assert_int_equal(r.end, ends[from][to]);
+        }
+    static const enum rank_failure failures[3][3] = {
+        {FAILURE_NONE, FAILURE_REPORTED, FAILURE_OVERDUE},
+        {FAILURE_REPORTED, FAILURE_REPORTED, FAILURE_REPORTED},
+        {FAILURE_OVERDUE, FAILURE_OVERDUE, FAILURE_OVERDUE}};
+    for (unsigned from = FAILURE_NONE; from <= FAILURE_OVERDUE; from++)
+        for (unsigned to = FAILURE_NONE; to <= FAILURE_OVERDUE; to++) {
+            struct rank_state r = {.failed = (enum rank_failure)from};
+            assert_int_equal(rank_set_failure(&r, (enum rank_failure)to),
+                             failures[from][to] != from);
+            assert_int_equal(r.failed, failures[from][to]);
         }
     struct rank_state r = {0};
     assert_true(rank_advance_departure(&r, DEPARTURE_SENT));

@@ -24,9 +24,11 @@ static const struct desc desc = {.hosts = &host,
     .phase = PHASE_RUNNING, .first_failure_phase = PHASE_RUNNING, .end = RANK_EXITED,              \
     .first_failure_ns = (t), .workload = UINT32_MAX
 #define FAILED(code_)                                                                              \
-    .failed = true, .failed_phase = WIRE_PHASE_RUN, .failure = {.code = (code_), .text = "why"}
+    .failed = FAILURE_REPORTED, .failed_phase = WIRE_PHASE_RUN,                                    \
+    .failure = {.code = (code_), .text = "why"}
 #define OF_WORKLOAD(t)                                                                             \
     .phase = PHASE_RUNNING, .first_failure_phase = PHASE_RUNNING, .end = RANK_EXITED,              \
-    .first_failure_ns = (t), .workload = 0, .failed = true, .failed_phase = WIRE_PHASE_RUN
+    .first_failure_ns = (t), .workload = 0, .failed = FAILURE_REPORTED,                            \
+    .failed_phase = WIRE_PHASE_RUN
 
 #endif
