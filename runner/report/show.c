@@ -312,6 +312,35 @@ static void show_groups_table(const struct desc *desc, struct arena *arena, FILE
     show_print_table(&(struct table){cells, desc->ngroups + 1, COLUMNS}, out);
 }
 
+/* "mpi, torch": the libraries whose calls are recorded, where the program allows that. */
+static const char *show_observe(const struct desc_workload *w, struct arena *arena)
+{
+    const bool mpi = w->observe & DESC_OBSERVE_MPI, torch = w->observe & DESC_OBSERVE_TORCH;
+    return !mpi && !torch ? "off"
+                          : arena_printf(arena, "%s%s%s", mpi ? "mpi" : "",
+                                         mpi && torch ? ", " : "", torch ? "torch" : "");
+}
+
+/* Commands, and by which libraries they are observed. */
+static void show_commands_table(const struct desc *desc, struct arena *arena, FILE *out)
+{
+    uint32_t rows = 1;
+    const char **cells = arena_calloc(arena, 2 * ((size_t)desc->nworkloads + 1), sizeof *cells);
+    cells[0] = "COMMAND";
+    cells[1] = "OBSERVE";
+    for (uint32_t i = 0; i < desc->nworkloads; i++) {
+        if (!desc->workloads[i].command.n)
+            continue;
+        cells[2 * (size_t)rows] = desc->workloads[i].name;
+        cells[2 * (size_t)rows + 1] = show_observe(&desc->workloads[i], arena);
+        rows++;
+    }
+    if (rows == 1)
+        return;
+    fputc('\n', out);
+    show_print_table(&(struct table){cells, rows, 2}, out);
+}
+
 /* "pp=0, dp=1": the coordinates of a line of a mesh on all axes but the last. */
 static const char *show_mesh_line(const struct desc_mesh *mesh, uint32_t line, struct arena *arena)
 {
@@ -441,6 +470,7 @@ void show_plan(const struct desc *desc, struct arena *arena, FILE *out)
     show_ranks_table(desc, arena, out);
     fputc('\n', out);
     show_groups_table(desc, arena, out);
+    show_commands_table(desc, arena, out);
     if (desc->nroles)
         show_roles_table(desc, arena, out);
     if (desc->mesh.naxes)

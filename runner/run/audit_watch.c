@@ -5,14 +5,20 @@
 #include "base/exit_codes.h"
 #include "diagnose/audit.h"
 
+#include <string.h>
+
 /* What a rank needs to end after MISMATCH, such as for the traceback of Python. */
 #define AUDIT_WATCH_REPORTED_NS 250000000ull
+/* Between the calls of two ranks, a third one decides: so long it may take to come. */
+#define AUDIT_WATCH_UNDECIDED_NS 1000000000ull
 
 static void audit_watch_on_reported(struct loop_timer *t);
+static void audit_watch_on_undecided(struct loop_timer *t);
 
 void audit_watch_open(struct audit_watch *w)
 {
     w->reported = (struct loop_timer){.fired = audit_watch_on_reported, .owner = w};
+    w->undecided = (struct loop_timer){.fired = audit_watch_on_undecided, .owner = w};
     w->audit = audit_new(w->run->desc->nranks);
 }
 
@@ -92,6 +98,26 @@ static void audit_watch_on_reported(struct loop_timer *t)
         audit_watch_stop(w, &finding);
 }
 
+static void audit_watch_on_undecided(struct loop_timer *t)
+{
+    struct audit_watch *w = t->owner;
+    struct audit_finding finding;
+    if (w->stop->step == STOP_NONE && audit_find(w->audit, true, &finding))
+        audit_watch_stop(w, &finding);
+}
+
+/* Nothing ends a call of MPI that differs, so there is time for the marks of other ranks.
+ * collrun's own groups compare calls themselves. */
+static void audit_watch_decide(struct audit_watch *w, const struct audit_finding *f)
+{
+    const bool waits =
+        strncmp(f->scope, "mpi:", 4) == 0 && f->majority == UINT32_MAX && f->nranks < f->nmembers;
+    if (!waits)
+        audit_watch_stop(w, f);
+    else if (!w->undecided.at_ns)
+        loop_timer_set(w->run->loop, &w->undecided, AUDIT_WATCH_UNDECIDED_NS);
+}
+
 /* The clock of a host is known after its first heartbeat. Hosts on this machine have its clock. */
 static const int64_t *audit_watch_clock(const struct audit_watch *w, uint32_t rank, int64_t *ahead)
 {
@@ -108,7 +134,7 @@ bool audit_watch_take(struct audit_watch *w, const struct wire_frame *f)
     if (!audit_take(w->audit, f, audit_watch_clock(w, f->rank, &ahead)))
         return false;
     if (w->stop->step == STOP_NONE && audit_find(w->audit, true, &finding))
-        audit_watch_stop(w, &finding);
+        audit_watch_decide(w, &finding);
     else if (w->stop->step == STOP_NONE && !w->reported.at_ns &&
              audit_find_reported(w->audit, &finding))
         loop_timer_set(w->run->loop, &w->reported, AUDIT_WATCH_REPORTED_NS);
@@ -123,6 +149,8 @@ bool audit_watch_take(struct audit_watch *w, const struct wire_frame *f)
 void audit_watch_rank_ended(struct audit_watch *w, uint32_t rank)
 {
     struct audit_finding finding;
+    if (w->undecided.at_ns)
+        audit_watch_on_undecided(&w->undecided);
     if (w->stop->step == STOP_NONE && audit_find_extra(w->audit, &finding) &&
         audit_watch_is_judgeable(w, &finding, rank))
         audit_watch_stop(w, &finding);

@@ -20,10 +20,11 @@ struct audit_watch {
     struct run_state *run;
     struct stop *stop;
     struct bring_up *bring_up;
-    struct audit *audit;        /* owned; made by audit_watch_open */
-    bool found;                 /* it has ended the job */
-    struct loop_timer reported; /* a call has returned MISMATCH */
-    bool destroyed;             /* because of a group that some members have closed */
+    struct audit *audit;         /* owned; made by audit_watch_open */
+    bool found;                  /* it has ended the job */
+    struct loop_timer reported;  /* a call has returned MISMATCH */
+    struct loop_timer undecided; /* calls of MPI differ, and no majority is known yet */
+    bool destroyed;              /* because of a group that some members have closed */
 };
 
 /* The first three members are set. */

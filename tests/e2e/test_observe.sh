@@ -60,7 +60,7 @@ mistake() {
 
 mistakes() {
     : >messages
-    mistake "$1" kind kind 4 'MPI_COMM_WORLD#4: ranks 0-1 call MPI_Bcast\(count=4, MPI_INT, root=0\)( at call_kinds \(wrong.c:77\))?, rank 2 calls MPI_Reduce\(count=4, MPI_INT, MPI_SUM, root=0\)( at call_kinds \(wrong.c:75\))?'
+    mistake "$1" kind kind 4 'MPI_COMM_WORLD#4: ranks 0-1 call MPI_Bcast\(count=4, MPI_INT, root=0\)( at call_kinds \(wrong.c:76\))?, rank 2 calls MPI_Reduce\(count=4, MPI_INT, MPI_SUM, root=0\)( at call_kinds \(wrong.c:74\))?'
     mistake "$1" root root 4 'ranks 0-1 call MPI_Bcast\(count=4, MPI_INT, root=0\)( at call_[a-z]+ \(wrong.c:[0-9]+\))?, rank 2 calls MPI_Bcast\(count=4, MPI_INT, root=1\)'
     mistake "$1" count count 4 'ranks 0-1 call MPI_Allreduce\(count=4, MPI_INT, MPI_SUM\)( at call_[a-z]+ \(wrong.c:[0-9]+\))?, rank 2 calls MPI_Allreduce\(count=3, MPI_INT, MPI_SUM\)'
     mistake "$1" type dtype 4 'ranks 0-1 call MPI_Allreduce\(count=4, MPI_INT, MPI_SUM\)( at call_[a-z]+ \(wrong.c:[0-9]+\))?, rank 2 calls MPI_Allreduce\(count=4, MPI_FLOAT, MPI_SUM\)'
