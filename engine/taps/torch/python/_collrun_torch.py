@@ -46,8 +46,12 @@ def _site():
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        name = code.co_filename
-        number = _files[name] if name in _files else _file(name)
+        number = _files.get(code.co_filename, -1)
+        if number == 0:
+            frame = frame.f_back
+            continue
+        if number == -1:
+            number = _file(code.co_filename)
         if number:
             key = (id(code), frame.f_lasti)
             found = _sites.get(key)
@@ -142,7 +146,8 @@ def _closed_by_peer(text):
 
 
 def _wrap_wait(Work):
-    wait = Work.wait
+    wait, threads = Work.wait, _thread._count
+    begin, end = tap.wait_begin, tap.wait_end
 
     @functools.wraps(wait)
     def wrapped(self, *args, **kwargs):
@@ -158,16 +163,16 @@ def _wrap_wait(Work):
         given = args[0] if args else kwargs.get("timeout")
         if given is not None and given.total_seconds() > 0:
             timeout_ns = int(given.total_seconds() * 1e9)
-        if _thread._count():
+        if threads():
             tap.share()
-        if not tap.wait_begin(request, timeout_ns):
+        if not begin(request, timeout_ns):
             _keep(self, request, timeout_ns)
             return wait(self, *args, **kwargs)
         failed, why, source = 1, "", -1
         try:
             result = wait(self, *args, **kwargs)
             failed = 0
-            if request in any_source:
+            if any_source and request in any_source:
                 any_source.discard(request)
                 source = self._source_rank()
             return result
@@ -175,7 +180,7 @@ def _wrap_wait(Work):
             why = _closed_by_peer(str(error))
             raise
         finally:
-            tap.wait_end(request, failed, why, source)
+            end(request, failed, why, source)
 
     Work.wait = wrapped
 
@@ -308,6 +313,7 @@ def _wrap_method(ProcessGroup, name, describer):
     function = tap.number("function", operation)
     describe = getattr(describer, how)
     is_send, is_any = name == "send", name == "recv_anysource"
+    begin, issued = tap.begin, tap.issued  # a look in a module takes time, too
 
     @functools.wraps(call)
     def wrapped(self, *args, **kwargs):
@@ -320,7 +326,7 @@ def _wrap_method(ProcessGroup, name, describer):
             older, last = last, None
             _keep(*older)
         try:
-            request = tap.begin(number, function, *describe(self, *args, **kwargs), _site(), is_send and gloo)
+            request = begin(number, function, *describe(self, *args, **kwargs), _site(), is_send and gloo)
         except Exception:
             request = 0
         if not request:
@@ -328,9 +334,9 @@ def _wrap_method(ProcessGroup, name, describer):
         try:
             work = call(self, *args, **kwargs)
         except BaseException:
-            tap.issued(request, 1)
+            issued(request, 1)
             raise
-        tap.issued(request, 0)
+        issued(request, 0)
         if work is None:
             tap.drop(request)
             return None
