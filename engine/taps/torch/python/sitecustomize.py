@@ -73,7 +73,7 @@ def _hide():
     try:
         import sitecustomize  # noqa: F401
     except ImportError as error:
-        if error.name != "sitecustomize":
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise
     finally:
         sys.modules.setdefault(__name__, own)
@@ -81,6 +81,7 @@ def _hide():
 
 _folder = os.path.dirname(os.path.abspath(__file__))
 _pid = os.getpid()
-sys.meta_path.insert(0, _Finder())
-atexit.register(_at_exit)
+if sys.version_info >= (3, 9):
+    sys.meta_path.insert(0, _Finder())
+    atexit.register(_at_exit)
 _hide()
