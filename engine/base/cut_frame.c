@@ -14,7 +14,8 @@
     F(u32, epoch)                                                                                  \
     F(u32, tap) F(u32, lost) F(u64, forgotten) F(u64, takes)
 #define CUT_FIELDS_GROUP(F)                                                                        \
-    F(u64, id) F(name, name) F(flag, closed) F(u64, called) F(u32, nmembers) F(u32, nremote)
+    F(u64, id)                                                                                     \
+    F(name, name) F(flag, closed) F(flag, unordered) F(u64, called) F(u32, nmembers) F(u32, nremote)
 #define CUT_FIELDS_CHANNEL(F)                                                                      \
     F(u32, group) F(u32, peer) F(u32, tag) F(flag, folded) F(u64, sent) F(u64, taken)
 #define CUT_FIELDS_OP(F)                                                                           \
@@ -24,7 +25,9 @@
     F(u8, dtype)                                                                                   \
     F(u8, op)                                                                                      \
     F(u16, thread)                                                                                 \
-    F(u32, group) F(i32, peer) F(u32, tag) F(u64, number) F(u64, count) F(u64, site) F(u32, nneeds)
+    F(u32, group)                                                                                  \
+    F(i32, peer)                                                                                   \
+    F(u32, tag) F(u64, number) F(u64, count) F(u64, site) F(u64, message) F(u32, nneeds)
 #define CUT_FIELDS_THREAD(F)                                                                       \
     F(role, role)                                                                                  \
     F(mode, mode)                                                                                  \
@@ -34,7 +37,7 @@
     F(flag, calls) F(flag, cut) F(u64, since_ns) F(u64, timeout_ns) F(u64, site)
 
 /* The fewest bytes of each, which bound what a count may make the reader allocate. */
-enum { CUT_GROUP_LEN = 30, CUT_CHANNEL_LEN = 29, CUT_OP_LEN = 48, CUT_THREAD_LEN = 42 };
+enum { CUT_GROUP_LEN = 31, CUT_CHANNEL_LEN = 29, CUT_OP_LEN = 56, CUT_THREAD_LEN = 42 };
 
 /* ---- put ---- */
 

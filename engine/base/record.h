@@ -283,7 +283,8 @@ struct record_group {
     _Atomic uint64_t called;
     uint32_t members_at; /* where its `members` world ranks begin in members[]; RECORD_RANGE */
     uint32_t nremote;    /* of an intercommunicator: its remote members follow the own ones */
-    char padding[16];
+    uint32_t unordered;  /* 1: messages of one sender may be received in another order */
+    char padding[12];
 };
 
 /* In record_group.members_at: there are only two numbers, the first world rank and the step from
@@ -406,8 +407,8 @@ struct record_thread {
     _Atomic uint64_t takes;         /* messages that this thread has received */
     uint64_t posted;                /* receives that it has posted */
     uint64_t since, deadline, site; /* ticks; deadline 0: none */
+    uint64_t number;                /* of its messages, as in record_entry; 0: not known */
     struct record_op ops[2];
-    char padding[8];
 };
 
 /* record_request.state: these, and above them how often the slot has been used, which the handle of
@@ -426,13 +427,11 @@ enum record_request_state {
 struct record_request {
     _Atomic uint32_t state; /* enum record_request_state + 4 * use */
     uint16_t thread, reserved;
-    uint64_t since, site;
+    uint64_t since, site, number; /* as in record_thread */
     struct record_op op;
-    char padding[8];
 };
 
-#define RECORD_SEVERAL UINT16_MAX /* record_channel.owner */
-#define RECORD_FOLDS 8u           /* channels that all further tags of a peer share */
+#define RECORD_FOLDS 8u /* channels that all further tags of a peer share */
 
 /* 64 bytes: both directions between this rank and a peer with one tag in one group. */
 struct record_channel {
@@ -450,10 +449,13 @@ struct record_channel {
         };
         uint64_t to;
     };
-    _Atomic uint64_t sent;  /* begun: counted before the library is called */
-    _Atomic uint64_t taken; /* received: counted after the library has returned */
-    _Atomic uint16_t owner; /* the thread that sends; 0: none has, RECORD_SEVERAL */
-    char padding[30];
+    /* Begun: counted before the library is called; and received: counted after it has returned. The
+     * first thread that sends, and the first one that receives, counts alone, without an atomic
+     * addition; all others count together. */
+    _Atomic uint64_t sent, taken, sent_by_others, taken_by_others;
+    _Atomic uint16_t sender, taker; /* the first ones; 0: none has */
+    _Atomic uint16_t unordered;     /* 1: a send was canceled */
+    char padding[10];
 };
 
 #define RECORD_LINE_BUSY UINT64_MAX

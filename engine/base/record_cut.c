@@ -166,6 +166,7 @@ static void cut_merge_groups(struct record_cut *out)
         }
         struct record_cut_group *same = &out->groups[n - 1];
         same->closed = same->closed && g->closed;
+        same->unordered = same->unordered || g->unordered;
         same->called = same->called > g->called ? same->called : g->called;
     }
     out->ngroups = n;
@@ -198,6 +199,7 @@ static void cut_add_groups(struct cut_source *s, struct record_cut *out)
                                         .closed = closed,
                                         .called =
                                             atomic_load_explicit(&g->called, memory_order_relaxed),
+                                        .unordered = g->unordered == 1,
                                         .nmembers = g->members,
                                         .nremote = g->nremote,
                                         .members = members};
@@ -257,8 +259,10 @@ static void cut_add_channels(const struct cut_source *s, struct record_cut *out)
                 .peer = c->peer,
                 .tag = c->tag,
                 .folded = c->folded == 1,
-                .sent = atomic_load_explicit(&c->sent, memory_order_relaxed),
-                .taken = atomic_load_explicit(&c->taken, memory_order_relaxed)};
+                .sent = atomic_load_explicit(&c->sent, memory_order_relaxed) +
+                        atomic_load_explicit(&c->sent_by_others, memory_order_relaxed),
+                .taken = atomic_load_explicit(&c->taken, memory_order_relaxed) +
+                         atomic_load_explicit(&c->taken_by_others, memory_order_relaxed)};
     }
     if (out->nchannels)
         qsort(out->channels, out->nchannels, sizeof *out->channels, cut_by_channel);
@@ -316,6 +320,7 @@ static struct record_cut_op cut_request(const struct cut_source *s, const struct
         (enum record_request_state)(atomic_load_explicit(&r->state, memory_order_relaxed) & 3);
     op.thread = r->thread;
     op.site = r->site;
+    op.message = r->number;
     return op;
 }
 
@@ -372,6 +377,7 @@ static void cut_add_call(const struct cut_source *s, const struct record_cut *ou
         ops[i] = cut_op(s, out, &t->ops[i]);
         ops[i].thread = (uint16_t)number;
         ops[i].site = t->site;
+        ops[i].message = t->number;
     }
     for (uint32_t i = 0; ops && i < nwaits; i++)
         ops[nops + i] = cut_waited(s, out, s->waits[number * RECORD_WAITS + i]);
@@ -484,7 +490,7 @@ bool record_cut_take(const struct record_view *v, bool ended, record_survey_fn *
     struct cut_source s = {.v = v, .arena = arena, .listed = &listed};
     *out = (struct record_cut){.state = RECORD_CUT_MOVING, .rank = v->head.rank};
     const struct record_head *head = cut_head(&s);
-    const bool written = atomic_load_explicit(&head->tap, memory_order_relaxed) != RECORD_TAP_NONE;
+    const bool written = atomic_load_explicit(&head->epoch, memory_order_relaxed) != 0;
     /* A thread without a slot calls, and is not seen. */
     if (!cut_is_still(&s, ended, survey, ctx) || (s.lost & RECORD_LOST_THREADS) || !written)
         return !arena_failed(arena);

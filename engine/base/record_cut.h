@@ -78,6 +78,7 @@ struct record_cut_op {
         uint64_t number, order, post, takes; /* as in record_op */
     };
     uint64_t count, site;
+    uint64_t message;      /* the number of a message in its group, for texts; 0: not known */
     const uint32_t *needs; /* v-forms: the world ranks that it expects data from */
     uint32_t nneeds;
 };
@@ -99,6 +100,7 @@ struct record_cut_group {
     uint64_t id;
     char name[64];
     bool closed;     /* by this rank: it is satisfied with all that others wait for */
+    bool unordered;  /* nothing is proven with its messages */
     uint64_t called; /* collectives begun */
     uint32_t nmembers, nremote;
     const uint32_t *members; /* world ranks, the remote ones last */

@@ -327,6 +327,7 @@ static void record_queue_fill_slot(struct record_group *g, struct record_head *h
     g->members = info->members;
     g->rank = info->rank;
     g->messages = info->messages;
+    g->unordered = info->unordered;
     g->check = (uint32_t)info->check;
     g->first = atomic_load(&head->next);
     g->root_or_peer = -1;

@@ -38,7 +38,8 @@ struct record_queue_info {
     uint64_t id;           /* record_group.id; 0: none */
     const uint32_t *world; /* the world ranks of `members` members, then of `nremote`; NULL: none */
     uint32_t nremote;
-    bool forming; /* record_queue_formed follows, or record_queue_close */
+    bool unordered; /* record_group.unordered */
+    bool forming;   /* record_queue_formed follows, or record_queue_close */
 };
 
 /* One operation, in the form that is recorded: fields that its kind does not have are 0, root and

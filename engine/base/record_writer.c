@@ -171,7 +171,7 @@ void record_cancel_send(struct record_writer *w, const struct record_part *part)
 {
     struct record_channel *c = record_channel(w, part->group, (uint32_t)part->peer, part->tag);
     if (c)
-        atomic_store_explicit(&c->owner, RECORD_SEVERAL, memory_order_relaxed);
+        atomic_store_explicit(&c->unordered, 1, memory_order_relaxed);
 }
 
 /* ---- requests ---- */
@@ -219,6 +219,7 @@ static uint32_t record_writer_add_request(struct record_writer *w, const struct 
     r->thread = (uint16_t)(t - w->threads);
     r->since = at->since;
     r->site = at->site;
+    r->number = at->number;
     r->op = *op;
     atomic_store_explicit(&r->state, use << 2 | (uint32_t)to, memory_order_relaxed);
     return slot + RECORD_HANDLE_SLOT * use;
@@ -229,6 +230,15 @@ uint32_t record_post(struct record_writer *w, struct record_thread *t,
 {
     struct record_op op;
     record_fill(w, t, part, &op);
+    return record_writer_add_request(w, t, &op, RECORD_OPEN, at);
+}
+
+uint32_t record_open(struct record_writer *w, struct record_thread *t,
+                     const struct record_part *part, const struct record_at *at)
+{
+    struct record_op op;
+    record_describe(w, part, &op);
+    op.number = part->number;
     return record_writer_add_request(w, t, &op, RECORD_OPEN, at);
 }
 

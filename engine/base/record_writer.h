@@ -60,9 +60,10 @@ struct record_part {
     uint64_t number; /* of a collective, if the caller has counted it alone; 0: it is the next */
 };
 
-/* Times in ticks, and the return address of the call; 0: not known, or no time-out. */
+/* Times in ticks, the return address of the call, and the number of its messages; 0: not known, or
+ * no time-out. */
 struct record_at {
-    uint64_t since, deadline, site;
+    uint64_t since, deadline, site, number;
 };
 
 /* Begins to record the calls of this process; what another process image has written, before exec
@@ -76,7 +77,7 @@ void record_finish(struct record_writer *w);
 /* As it leaves: the request of a receive is freed or given up, and may yet take a message
  * (ABANDONED); or it may complete at any time (WITHDRAWN). */
 void record_give_up(struct record_writer *w, uint32_t handle, enum record_request_state state);
-/* The sends of this channel count as those of several threads, as one of them was canceled. */
+/* The sends of this channel have no order any more, as one of them was canceled. */
 void record_cancel_send(struct record_writer *w, const struct record_part *part);
 
 /* ---- slow parts of the functions below ---- */
@@ -130,22 +131,35 @@ static inline uint64_t record_count(const struct record_writer *w, _Atomic uint6
     return n;
 }
 
-/* Returns record_op.order. A second thread that sends says so before it counts, so a count that
- * includes its messages is never taken for one of the first thread alone. */
-static inline uint64_t record_count_sent(const struct record_writer *w, struct record_channel *c)
+/* The thread is the first one that counts here: no other one writes the counter. */
+static inline bool record_is_first(_Atomic uint16_t *first)
 {
     const uint16_t self = record_queue_thread;
-    uint16_t owner = atomic_load_explicit(&c->owner, memory_order_relaxed);
-    if (owner == 0 && (!w->shared || atomic_compare_exchange_strong(&c->owner, &owner, self))) {
-        atomic_store_explicit(&c->owner, self, memory_order_relaxed);
-        owner = self;
+    uint16_t now = atomic_load_explicit(first, memory_order_relaxed);
+    return now == self ||
+           (now == 0 && atomic_compare_exchange_strong_explicit(
+                            first, &now, self, memory_order_relaxed, memory_order_relaxed));
+}
+
+/* Returns the count before. */
+static inline uint64_t record_count_alone(_Atomic uint64_t *counter, uint64_t more)
+{
+    const uint64_t n = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, n + more, memory_order_relaxed);
+    return n;
+}
+
+/* Returns record_op.order: how many the thread has sent here, as far as it knows. */
+static inline uint64_t record_count_sent(struct record_channel *c)
+{
+    if (!record_is_first(&c->sender)) {
+        const uint64_t before =
+            atomic_fetch_add_explicit(&c->sent_by_others, 1, memory_order_relaxed);
+        return RECORD_RULE(ONE_SENDER) ? 0 : before + atomic_load(&c->sent);
     }
-    if (owner != self)
-        atomic_store_explicit(&c->owner, RECORD_SEVERAL, memory_order_relaxed);
-    const uint64_t before = record_count(w, &c->sent);
-    owner = atomic_load_explicit(&c->owner, memory_order_relaxed);
-    const bool alone = owner == self || !RECORD_RULE(ONE_SENDER);
-    return alone && !c->folded ? before : 0;
+    const uint64_t before = record_count_alone(&c->sent, 1);
+    const bool ordered = !atomic_load_explicit(&c->unordered, memory_order_relaxed);
+    return ordered && !c->folded ? before : 0;
 }
 
 /* The send is not made after all. While its thread enters still, so no reader has seen the count.
@@ -153,8 +167,18 @@ static inline uint64_t record_count_sent(const struct record_writer *w, struct r
 static inline void record_uncount_sent(struct record_writer *w, const struct record_part *part)
 {
     struct record_channel *c = record_channel(w, part->group, (uint32_t)part->peer, part->tag);
-    if (c)
-        atomic_fetch_sub_explicit(&c->sent, 1, memory_order_relaxed);
+    if (c && record_is_first(&c->sender))
+        record_count_alone(&c->sent, UINT64_MAX);
+    else if (c)
+        atomic_fetch_sub_explicit(&c->sent_by_others, 1, memory_order_relaxed);
+}
+
+static inline void record_count_taken(struct record_channel *c)
+{
+    if (record_is_first(&c->taker))
+        record_count_alone(&c->taken, 1);
+    else
+        atomic_fetch_add_explicit(&c->taken_by_others, 1, memory_order_relaxed);
 }
 
 /* Returns the number of the collective. */
@@ -185,6 +209,22 @@ static inline void record_step(struct record_thread *t, enum record_phase to, me
 
 /* ---- a call ---- */
 
+/* `word`: that of the thread, which is OUTSIDE, or INSIDE a call that it has left by longjmp. */
+static inline void record_enter_at(struct record_writer *w, struct record_thread *t, uint32_t word)
+{
+    const bool left = (word & 3) == RECORD_INSIDE;
+    /* The next number and ENTERING, whatever the phase was. */
+    atomic_store_explicit(&t->word, (word | 3) + 2, memory_order_relaxed);
+    /* A reader that finds what is stored from here on finds the odd word, too. */
+    atomic_thread_fence(memory_order_release);
+    if (left)
+        record_writer_abandon(w, t);
+    t->mode = RECORD_NONE; /* with the next ones, one store of 8 bytes */
+    t->nops = 0;
+    t->nwaits = 0;
+    t->cut = 0;
+}
+
 static inline struct record_thread *record_enter(struct record_writer *w)
 {
     if (!w || !w->head)
@@ -192,19 +232,8 @@ static inline struct record_thread *record_enter(struct record_writer *w)
     const uint16_t self = record_queue_thread;
     struct record_thread *t =
         self && self < RECORD_THREADS ? &w->threads[self] : record_writer_add_thread(w);
-    if (!t)
-        return NULL;
-    const uint32_t word = atomic_load_explicit(&t->word, memory_order_relaxed);
-    const bool left = (word & 3) == RECORD_INSIDE; /* by longjmp */
-    /* The next number and ENTERING, whatever the phase was. */
-    atomic_store_explicit(&t->word, (word | 3) + 2, memory_order_relaxed);
-    /* A reader that finds what is stored from here on finds the odd word, too. */
-    atomic_thread_fence(memory_order_release);
-    if (left)
-        record_writer_abandon(w, t);
-    t->nops = 0;
-    t->nwaits = 0;
-    t->cut = 0;
+    if (t)
+        record_enter_at(w, t, atomic_load_explicit(&t->word, memory_order_relaxed));
     return t;
 }
 
@@ -231,7 +260,7 @@ static inline void record_fill(struct record_writer *w, struct record_thread *t,
     switch ((unsigned)part->kind) {
     case COLLRUN_SEND: {
         struct record_channel *c = record_channel(w, part->group, (uint32_t)part->peer, part->tag);
-        op->order = c ? record_count_sent(w, c) : 0;
+        op->order = c ? record_count_sent(c) : 0;
         break;
     }
     case COLLRUN_RECV:
@@ -254,7 +283,16 @@ static inline void record_begin(struct record_writer *w, struct record_thread *t
     t->nops++;
 }
 
-/* The same for a collective that its caller has numbered, in few instructions. */
+/* A collective that its caller has numbered, and that may be waited for later. */
+static inline void record_call(const struct record_thread *t, struct record_group *group,
+                               uint64_t number)
+{
+    assert(record_phase(t) == RECORD_ENTERING);
+    (void)t;
+    atomic_store_explicit(&group->called, number, memory_order_relaxed);
+}
+
+/* The same for one in which the thread waits, in few instructions. */
 static inline __attribute__((always_inline)) void
 record_begin_collective(struct record_writer *w, struct record_thread *t,
                         struct record_group *group, const struct record_part *part)
@@ -262,12 +300,28 @@ record_begin_collective(struct record_writer *w, struct record_thread *t,
     assert(record_phase(t) == RECORD_ENTERING && t->nops == 0);
     record_describe(w, part, &t->ops[0]);
     t->ops[0].number = part->number;
-    atomic_store_explicit(&group->called, part->number, memory_order_relaxed);
+    record_call(t, group, part->number);
     t->nops = 1;
+}
+
+/* The thread waits for one that was called before (record_call). False: there is no room. */
+static inline bool record_wait_collective(struct record_writer *w, struct record_thread *t,
+                                          const struct record_part *part)
+{
+    assert(record_phase(t) == RECORD_ENTERING);
+    if (t->nops == 2)
+        return false;
+    record_describe(w, part, &t->ops[t->nops]);
+    t->ops[t->nops++].number = part->number;
+    return true;
 }
 
 /* Returns the handle of the request; 0: there is no room. */
 uint32_t record_post(struct record_writer *w, struct record_thread *t,
+                     const struct record_part *part, const struct record_at *at);
+
+/* The same for a collective that was called before (record_call). */
+uint32_t record_open(struct record_writer *w, struct record_thread *t,
                      const struct record_part *part, const struct record_at *at);
 
 /* A request for which there was no room, or past the end of the list, is counted. */
@@ -289,6 +343,7 @@ static inline void record_inside(struct record_thread *t, enum record_mode mode,
     t->since = at->since;
     t->deadline = at->deadline;
     t->site = at->site;
+    t->number = at->number;
     record_step(t, RECORD_INSIDE, memory_order_release);
 }
 
@@ -313,9 +368,8 @@ static inline void record_take(struct record_writer *w, struct record_thread *t,
     assert(record_phase(t) == RECORD_LEAVING);
     struct record_channel *c = record_channel(w, part->group, (uint32_t)part->peer, part->tag);
     if (c)
-        record_count(w, &c->taken);
-    const uint64_t n = atomic_load_explicit(&t->takes, memory_order_relaxed);
-    atomic_store_explicit(&t->takes, n + 1, memory_order_relaxed);
+        record_count_taken(c);
+    record_count_alone(&t->takes, 1);
 }
 
 /* The request is complete. 0: no effect. */

@@ -150,11 +150,13 @@ enum wire_type {
      * thread can make progress; u8 a thread that made calls before is in none, and not idle; u32 n,
      * n x {u32 thread, str scope, u64 number, u64 time-out ns, u8 kind, u8 dtype, u8 op, u8 may
      * complete without its receiver, u64 count, or the id of a KIND_CREATE, u32 world rank of the
-     * peer or WIRE_HOST, u32 tag};
+     * peer or WIRE_HOST, u32 tag, u64 of a send: how many of its thread
+     * precede it with its peer and tag; of a receive: its place among those of its thread};
      * u32 n, n x {str scope, str group, u64 collectives called, u64 splits called, u32 n, n x u32
-     * members if a thread waits in it, u32 n, n x posted {u8 kind, u32 peer, u32 tag}, u8 messages
-     * were not counted, u32 n, n x {u32 peer, u32 tag, u64 sent, u64 received}};
-     * u8 not all of what follows is listed, u32 n, n x {u64 id of a creation, u64 times} */
+     * members if a thread waits in it, u32 n, n x open receive {u8 kind, u32 peer, u32 tag, u32
+     * thread or 0, u64 its place}, u8 messages were not counted, u32 n, n x {u32 peer, u32 tag, u64
+     * sent, u64 received}}; u8 not all of what follows is listed, u32 n, n x {u64 id of a creation,
+     * u64 times} */
     WIRE_WAIT_REPORT,
     /* The rank waits for the other members of a group, outside of operations: u8 0: it does not any
      * more; u8 enum wire_forming; str name of the group, u64 ns that it has waited, u32 n, n x u32

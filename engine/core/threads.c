@@ -186,50 +186,6 @@ void thread_tag_end(struct thread_tag *a)
     free(a->existing);
 }
 
-/* ---- callers ---- */
-
-static struct {
-    pthread_mutex_t lock;
-    int threads[THREADS_CALLERS];
-    size_t n;
-} threads_callers = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static bool threads_exists(int thread)
-{
-    return tgkill(getpid(), thread, 0) == 0;
-}
-
-/* With the lock. */
-static void threads_forget_ended(void)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < threads_callers.n; i++) {
-        if (threads_exists(threads_callers.threads[i]))
-            threads_callers.threads[n++] = threads_callers.threads[i];
-    }
-    threads_callers.n = n;
-}
-
-static void threads_add_caller(int thread)
-{
-    pthread_mutex_lock(&threads_callers.lock);
-    if (threads_callers.n == THREADS_CALLERS)
-        threads_forget_ended();
-    if (threads_callers.n < THREADS_CALLERS)
-        threads_callers.threads[threads_callers.n++] = thread;
-    pthread_mutex_unlock(&threads_callers.lock);
-}
-
-int threads_caller(void)
-{
-    static _Thread_local int thread;
-    if (thread)
-        return thread;
-    thread = (int)syscall(SYS_gettid);
-    threads_add_caller(thread);
-    return thread;
-}
-
 /* ---- the list of threads that do not call ---- */
 
 struct threads_list {
@@ -370,15 +326,8 @@ bool threads_are_blocked(bool (*known)(void *ctx, int thread), void *ctx, bool c
            !(s.idle && (callbacks || threads_have_ring()));
 }
 
-bool threads_caller_is_free(bool (*known)(void *ctx, int thread), void *ctx)
+bool threads_may_call(int thread)
 {
-    bool found = false;
-    pthread_mutex_lock(&threads_callers.lock);
-    threads_forget_ended();
-    for (size_t i = 0; i < threads_callers.n && !found; i++) {
-        int thread = threads_callers.threads[i];
-        found = !known(ctx, thread) && !threads_is_own(thread) && !threads_waits_for_own(thread);
-    }
-    pthread_mutex_unlock(&threads_callers.lock);
-    return found;
+    return tgkill(getpid(), thread, 0) == 0 && !threads_is_own(thread) &&
+           !threads_waits_for_own(thread);
 }

@@ -41,18 +41,15 @@ struct thread_tag {
 void thread_tag_begin(struct thread_tag *a, const char *name, bool renames);
 void thread_tag_end(struct thread_tag *a);
 
-/* This thread's kernel id. From the first call on, the thread is one that calls this library. */
-int threads_caller(void);
-
 /* Makes `tids`, of which a place without a thread is 0, those of the threads that call nothing of
  * this library: the engine's and the backends', as far as there is room. Readers may read it at the
  * same time. */
 void threads_list_own(_Atomic uint32_t *tids, uint32_t n);
 
-/* True if a thread that has called threads_caller() is neither `known` to be blocked nor idle, so
- * it may make further calls. At most THREADS_CALLERS threads are considered. */
-enum { THREADS_CALLERS = 64 };
-bool threads_caller_is_free(bool (*known)(void *ctx, int thread), void *ctx);
+/* True if the thread is there, is none of the engine, and does not sleep until another one wakes
+ * it.
+ */
+bool threads_may_call(int thread);
 
 /* A thread begins (1) or ends (-1) a wait inside the engine that is not for an operation. No wait
  * report is certain in between. */

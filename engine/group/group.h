@@ -102,34 +102,12 @@ struct known_call {
     void *recv;
 };
 
-enum { BLOCKED_CALL_OPS = 2 }; /* of a blocking function, at most */
-
-/* The blocking call that a thread executes. The thread, one at a time, writes it, relaxed, and then
- * releases `seq`. The service thread acquires an odd `seq` and reads the rest. The value is torn if
- * a later call has begun meanwhile: then the snapshot a tick later, when every store of that call
- * is visible, finds another `seq`. */
-struct blocked_op {
-    _Atomic uint32_t packed; /* kind, dtype and op, a byte each */
-    _Atomic uint32_t tag;
-    atomic_int peer;
-    _Atomic uint64_t count;
-};
-
-struct blocked_call {
-    _Atomic uint64_t seq; /* odd: a thread is inside */
-    _Atomic uint64_t number, timeout_ns;
-    atomic_int thread;
-    _Atomic uint32_t ncalls;
-    struct blocked_op calls[BLOCKED_CALL_OPS];
-};
-
 /* Indexed by enum group_queue. The thread inside the group writes the part of the collectives, the
  * owner of the queue writes the part of the messages, and the service thread reads both. */
 struct group_calls {
     struct record_queue record[2]; /* for the agent, by enum group_queue */
     /* Operations so far; see group_number. Relaxed: they publish nothing. */
     _Atomic uint64_t numbers[2];
-    struct blocked_call blocked[2]; /* by enum group_queue */
     struct known_call known;
     void *streams[GROUP_MOST_DEVICES]; /* after which an operation runs that names no stream */
     uint64_t timeout_ticks;            /* collrun_group.timeout_ns, for the record; 0: none */
@@ -247,36 +225,6 @@ static inline uint64_t group_number(struct collrun_group *g, enum group_queue wh
     uint64_t before = atomic_load_explicit(last, memory_order_relaxed);
     atomic_store_explicit(last, before + n, memory_order_relaxed);
     return before + 1;
-}
-
-static inline uint32_t blocked_op_pack(const struct collrun_call *call)
-{
-    return (uint32_t)call->kind | (uint32_t)call->dtype << 8 | (uint32_t)call->op << 16;
-}
-
-static inline void blocked_call_begin(struct blocked_call *n, const struct collrun_call *calls,
-                                      uint32_t ncalls, uint64_t number)
-{
-    ncalls = ncalls < BLOCKED_CALL_OPS ? ncalls : BLOCKED_CALL_OPS;
-    for (uint32_t i = 0; i < ncalls; i++) {
-        atomic_store_explicit(&n->calls[i].packed, blocked_op_pack(&calls[i]),
-                              memory_order_relaxed);
-        atomic_store_explicit(&n->calls[i].tag, calls[i].tag, memory_order_relaxed);
-        atomic_store_explicit(&n->calls[i].peer, calls[i].peer, memory_order_relaxed);
-        atomic_store_explicit(&n->calls[i].count, calls[i].count, memory_order_relaxed);
-    }
-    atomic_store_explicit(&n->ncalls, ncalls, memory_order_relaxed);
-    atomic_store_explicit(&n->number, number, memory_order_relaxed);
-    atomic_store_explicit(&n->timeout_ns, calls->timeout_ns, memory_order_relaxed);
-    atomic_store_explicit(&n->thread, threads_caller(), memory_order_relaxed);
-    atomic_store_explicit(&n->seq, atomic_load_explicit(&n->seq, memory_order_relaxed) + 1,
-                          memory_order_release);
-}
-
-static inline void blocked_call_end(struct blocked_call *n)
-{
-    atomic_store_explicit(&n->seq, atomic_load_explicit(&n->seq, memory_order_relaxed) + 1,
-                          memory_order_release);
 }
 
 /* True for failures that leave the group usable. A collective that has a number and runs out of

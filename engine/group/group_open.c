@@ -246,7 +246,6 @@ static void group_queue_init(struct progress_queue *pq, struct group_backend *gb
                                     .exec_collectives = gb->group->check == COLLRUN_CHECK_STRICT});
     if (!p2p)
         return;
-    p2p->counts = &pq->counts;
     p2p->copy = gb->group->kinds.n ? group_copy_own : NULL;
     p2p->copy_ctx = gb->group;
 }
@@ -449,10 +448,11 @@ static void group_open_records(struct collrun_group *g)
                                      .members = g->nranks,
                                      .rank = g->rank,
                                      .check = g->check,
+                                     .id = id,
                                      .world = g->id.members.items};
     for (int i = 0; i < 2; i++) {
         info.messages = i == GROUP_MESSAGES;
-        info.id = info.messages && !group_orders_messages(g) ? 0 : id;
+        info.unordered = info.messages && !group_orders_messages(g);
         record_queue_open(&g->calls.record[i], g->process->record, &info);
     }
     g->calls.timeout_ticks = thread_record_ticks_of(g, g->timeout_ns);

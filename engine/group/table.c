@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* The generation of what belongs to a name that is used once: a workload may have used the same
  * name before. */
@@ -322,7 +324,7 @@ void forming_begin(struct group_table *t, struct forming *f)
         .id = f->record_id, .name = f->name, .members = f->members};
     f->call = f->requested ? NULL : thread_record_form(t->process, &form, &f->slot);
     f->since_ns = now_ns();
-    f->thread = threads_caller();
+    f->thread = (int)syscall(SYS_gettid);
     if (!forming_is_reported(f))
         threads_busy(&t->process->busy, 1);
     pthread_mutex_lock(&t->lock);

@@ -45,7 +45,8 @@ static void thread_record_take(const struct collrun_group *g, struct record_thre
 
 /* Messages of a group with several backends are not ordered: see group_open_records. */
 struct record_thread *thread_record_probe(const struct collrun_group *g,
-                                          const struct collrun_call *call, uint64_t site)
+                                          const struct collrun_call *call, uint64_t number,
+                                          uint64_t site)
 {
     struct record_writer *w = g->process->writer;
     const struct record_group *slot = g->calls.record[GROUP_MESSAGES].group;
@@ -58,7 +59,7 @@ struct record_thread *thread_record_probe(const struct collrun_group *g,
     struct record_thread *t = thread_record_enter(w);
     if (!t)
         return NULL;
-    const struct record_at at = thread_record_at(g, call, record_ticks(w->head), site);
+    const struct record_at at = thread_record_at(g, call, record_ticks(w->head), site, number);
     record_begin(w, t, &part);
     record_inside(t, RECORD_ALL, &at);
     return t;
@@ -82,13 +83,12 @@ void thread_record_messages_end(const struct collrun_group *g, struct record_thr
 
 /* ---- requests ---- */
 
-static struct record_part thread_record_request_part(const struct collrun_request *r, uint32_t i)
+static struct record_part thread_record_collective_request(const struct collrun_request *r,
+                                                           uint32_t i)
 {
     const struct collrun_group *g = r->group;
     const struct collrun_call *call = &r->calls[i];
     const struct record_queue *q = &g->calls.record[GROUP_COLLECTIVES];
-    if (!kind_is_collective(call->kind))
-        return thread_record_message_part(g, call);
     const struct record_entry *e =
         collrun_kind_is_vector(call->kind) && r->record != RECORD_QUEUE_NONE
             ? record_queue_find(q, r->record + i)
@@ -112,9 +112,16 @@ struct record_thread *thread_record_post(struct collrun_request *r, uint64_t sit
     struct record_thread *t = thread_record_enter(w);
     if (!t)
         return NULL;
-    const struct record_at at = {.since = thread_record_since(r), .site = site};
+    if (kind_is_collective(r->calls->kind)) {
+        struct record_group *slot = g->calls.record[GROUP_COLLECTIVES].group;
+        if (slot)
+            record_call(t, slot, r->number + r->nrecord - 1);
+        return t;
+    }
+    const struct record_at at = {
+        .since = thread_record_since(r), .site = site, .number = r->number};
     for (uint32_t i = 0; i < r->nrecord; i++) {
-        const struct record_part part = thread_record_request_part(r, i);
+        const struct record_part part = thread_record_message_part(g, &r->calls[i]);
         r->posted[i].handle = part.group ? record_post(w, t, &part, &at) : 0;
     }
     return t;
@@ -129,9 +136,28 @@ void thread_record_drop(struct collrun_request *r)
     }
 }
 
+/* Each is an operation of the call, as long as there is room, else a request from now on. */
+static void thread_record_await_collectives(struct record_writer *w, struct record_thread *t,
+                                            const struct collrun_request *r)
+{
+    for (uint32_t i = 0; r->posted && i < r->nrecord; i++) {
+        const struct record_part part = thread_record_collective_request(r, i);
+        if (!part.group || record_wait_collective(w, t, &part))
+            continue;
+        const struct record_at at = {.since = thread_record_since(r)};
+        if (!r->posted[i].handle)
+            r->posted[i].handle = record_open(w, t, &part, &at);
+        record_wait(w, t, r->posted[i].handle);
+    }
+}
+
 void thread_record_await(struct record_writer *w, struct record_thread *t,
                          const struct collrun_request *r)
 {
+    if (t && r->ncalls && r->group && kind_is_collective(r->calls->kind)) {
+        thread_record_await_collectives(w, t, r);
+        return;
+    }
     for (uint32_t i = 0; t && r->posted && i < r->nrecord; i++)
         record_wait(w, t, r->posted[i].handle);
 }
@@ -146,7 +172,7 @@ void thread_record_inside(struct record_thread *t, enum record_mode mode,
         record_inside(t, mode, &(struct record_at){.site = site});
         return;
     }
-    const struct record_at at = thread_record_at(g, r->calls, thread_record_since(r), site);
+    const struct record_at at = thread_record_at(g, r->calls, thread_record_since(r), site, 0);
     record_inside(t, mode, &at);
 }
 

@@ -35,7 +35,7 @@
  * channel are matched first: the queue of the handle, and its transport, keep the order in which
  * one thread has posted them, also when a receive is deferred or a blocking call becomes a request.
  * Between the handles of several backends, and between the devices of one process, there is no such
- * order: messages of these groups have no id, and nothing is proven with them.
+ * order: these groups are UNORDERED, and nothing is proven with their messages.
  * - Send that cannot return before it is received (SYNC): its bytes exceed what the group's
  *   backends may buffer. It is matched by a receive of its peer that is open in the peer's record,
  *   or that has been taken; a receive that was completed, and not yet waited for, is open. A
@@ -76,11 +76,16 @@ static inline struct record_thread *thread_record_enter(struct record_writer *w)
     const uint16_t self = record_queue_thread;
     if (!w || !w->head)
         return NULL;
-    if (self && self < RECORD_THREADS && record_phase(&w->threads[self]) != RECORD_OUTSIDE) {
+    if (!self || self >= RECORD_THREADS)
+        return record_enter(w);
+    struct record_thread *t = &w->threads[self];
+    const uint32_t word = atomic_load_explicit(&t->word, memory_order_relaxed);
+    if ((word & 3) != RECORD_OUTSIDE) {
         thread_record_refuse(w);
         return NULL;
     }
-    return record_enter(w);
+    record_enter_at(w, t, word & ~3u);
+    return t;
 }
 
 /* It may return at any time. */
@@ -114,12 +119,13 @@ uint64_t thread_record_ticks_of(const struct collrun_group *g, uint64_t timeout_
 
 static inline struct record_at thread_record_at(const struct collrun_group *g,
                                                 const struct collrun_call *call, uint64_t since,
-                                                uint64_t site)
+                                                uint64_t site, uint64_t number)
 {
     const uint64_t ticks = call->timeout_ns == g->timeout_ns
                                ? g->calls.timeout_ticks
                                : thread_record_ticks_of(g, call->timeout_ns);
-    return (struct record_at){.since = since, .deadline = ticks ? since + ticks : 0, .site = site};
+    return (struct record_at){
+        .since = since, .deadline = ticks ? since + ticks : 0, .site = site, .number = number};
 }
 
 static inline int32_t thread_record_world_rank(const struct collrun_group *g, int rank)
@@ -181,17 +187,17 @@ thread_record_collective(const struct collrun_group *g, const struct collrun_cal
     if (!t)
         return NULL;
     const struct record_part part = thread_record_collective_part(g, call, tag, number);
-    const struct record_at at = thread_record_at(g, call, slot->since, site);
+    const struct record_at at = thread_record_at(g, call, slot->since, site, 0);
     record_begin_collective(w, t, slot, &part);
     record_inside(t, RECORD_ALL, &at);
     return t;
 }
 
-/* One or two messages. */
+/* One or two messages, with this number. */
 static inline struct record_thread *thread_record_messages(const struct collrun_group *g,
                                                            const struct collrun_call *calls,
-                                                           uint32_t n, uint64_t since,
-                                                           uint64_t site)
+                                                           uint32_t n, uint64_t number,
+                                                           uint64_t since, uint64_t site)
 {
     struct record_writer *w = g->process->writer;
     if (!g->calls.record[GROUP_MESSAGES].group)
@@ -202,7 +208,7 @@ static inline struct record_thread *thread_record_messages(const struct collrun_
         record_begin(w, t, &part);
     }
     if (t) {
-        const struct record_at at = thread_record_at(g, calls, since, site);
+        const struct record_at at = thread_record_at(g, calls, since, site, number);
         record_inside(t, RECORD_ALL, &at);
     }
     return t;
@@ -233,7 +239,8 @@ static inline void thread_record_sent(const struct collrun_group *g, struct reco
 
 /* It is about to look for the first time. */
 struct record_thread *thread_record_probe(const struct collrun_group *g,
-                                          const struct collrun_call *call, uint64_t site);
+                                          const struct collrun_call *call, uint64_t number,
+                                          uint64_t site);
 
 /* They have ended with `status`. A receive from any rank, or with any tag, has been given a place
  * for those of its message. */
@@ -243,7 +250,8 @@ void thread_record_messages_end(const struct collrun_group *g, struct record_thr
 /* ---- requests ---- */
 
 /* The operations of a request, which is about to be queued: the call enters. It goes on by
- * thread_record_pass, or waits for the request at once. */
+ * thread_record_pass, or waits for the request at once. Messages are open from now on, and
+ * collectives count as called; these are listed when a thread waits for them. */
 struct record_thread *thread_record_post(struct collrun_request *r, uint64_t site);
 /* The queue has refused it. */
 void thread_record_drop(struct collrun_request *r);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One snapshot reads the blocked calls and the lists of every group into the body of a WAIT_REPORT
- * frame. Its evidence (sequence numbers, scheduler statistics of unknown threads) is not sent, only
- * compared with that of the next snapshot.
+ * One snapshot writes a cut of this rank's record (base/record_cut.h) and the lists of forming
+ * groups into the body of a WAIT_REPORT frame. Its evidence (words of threads, scheduler statistics
+ * of unknown threads) is not sent, only compared with that of the next snapshot.
  */
 #include "observe/wait_report.h"
 
-#include "core/backend.h"
+#include "base/record_cut.h"
+#include "base/record_writer.h"
 #include "core/process.h"
 #include "core/reduce.h"
 #include "core/threads.h"
 #include "group/group.h"
-#include "progress/progress_owner.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,26 +20,24 @@
 /* FNV-1a's */
 #define HASH_START 14695981039346656037u
 #define HASH_FACTOR 1099511628211u
+#define MS_NS UINT64_C(1000000)
 
 /* ---- a snapshot ---- */
 
 struct snapshot {
+    struct arena arena; /* of the cut, and the two arrays */
+    struct record_cut cut;
+    const struct record_writer *writer;
+    struct collrun_group **opened;     /* by index of cut.groups; NULL: it is not open */
+    bool *waited_in;                   /* by the same index: a thread waits in it */
     struct buf waits, groups, created; /* of the frame */
     uint32_t nwaits, ngroups;
     bool created_lost;
-    struct buf posted, counts; /* of the current group, like the next four */
-    uint32_t nposted, ncounts;
-    bool waited_in, counts_lost;
     struct buf evidence;
     int *blocked; /* threads that are known to be in a blocking call */
     size_t nblocked;
-    bool failed;         /* out of memory */
+    bool failed;         /* out of memory, or a thread went on meanwhile */
     bool has_other_wait; /* a thread forms a group in a way that is not listed */
-};
-
-struct waiter {
-    int thread;
-    uint64_t number, timeout_ns;
 };
 
 static void snapshot_add_blocked(struct snapshot *s, int thread)
@@ -52,33 +50,68 @@ static void snapshot_add_blocked(struct snapshot *s, int thread)
     s->blocked[s->nblocked++] = thread;
 }
 
-static uint32_t wait_report_peer_world_rank(const struct collrun_group *g,
-                                            const struct collrun_call *call)
+/* ---- the cut ---- */
+
+/* A record_survey_fn: the threads that are in a call. threads_are_blocked judges the others. */
+static bool snapshot_survey(void *ctx, struct arena *arena, struct record_survey *out)
 {
-    bool named =
-        call->kind == COLLRUN_SEND || call->kind == COLLRUN_RECV || call->kind == KIND_PROBE;
-    return named && call->peer >= 0 && (uint32_t)call->peer < g->nranks
-               ? g->id.members.items[call->peer]
-               : WIRE_HOST;
+    const struct record_writer *w = ctx;
+    const uint32_t used = atomic_load_explicit(&w->head->threads_used, memory_order_relaxed);
+    struct record_task *tasks = arena_calloc(arena, RECORD_THREADS, sizeof *tasks);
+    *out = (struct record_survey){.tasks = tasks};
+    for (uint32_t i = 1; tasks && i <= used && i < RECORD_THREADS; i++)
+        if (record_phase(&w->threads[i]) == RECORD_INSIDE)
+            tasks[out->ntasks++].tid =
+                atomic_load_explicit(&w->threads[i].tid, memory_order_relaxed);
+    return tasks != NULL;
 }
+
+/* NULL: the record has no room for the group, so its calls are not known. */
+static const struct record_cut_group *snapshot_find(const struct snapshot *s,
+                                                    const struct collrun_group *g)
+{
+    const struct record_group *slot = g->calls.record[GROUP_COLLECTIVES].group;
+    return slot ? record_cut_group(&s->cut, slot->id) : NULL;
+}
+
+static void snapshot_take_cut(struct snapshot *s, const struct group_table *t)
+{
+    struct process *p = t->process;
+    struct record_view v;
+    s->writer = p->writer;
+    const bool taken = record_view_init(&v, p->record, record_len(p->record), NULL) == COLLRUN_OK &&
+                       record_cut_take(&v, false, snapshot_survey, p->writer, &s->arena, &s->cut);
+    s->opened = arena_calloc(&s->arena, s->cut.ngroups, sizeof *s->opened);
+    s->waited_in = arena_calloc(&s->arena, s->cut.ngroups, sizeof *s->waited_in);
+    s->failed = !taken || s->cut.state == RECORD_CUT_MOVING || arena_failed(&s->arena);
+    for (struct collrun_group *g = t->open; !s->failed && g; g = g->next) {
+        const struct record_cut_group *found = snapshot_find(s, g);
+        if (found)
+            s->opened[found - s->cut.groups] = g;
+    }
+}
+
+/* ---- calls ---- */
 
 /* True if this send can complete before its receiver calls: it is short, and has not been announced
  * as one that waits for that. */
-static bool wait_report_is_eager(const struct collrun_group *g, const struct collrun_call *call)
+static bool wait_report_is_eager(const struct collrun_group *g, const struct record_cut_op *op)
 {
-    uint64_t limit = 0;
-    if (call->kind != COLLRUN_SEND || call->peer < 0 || (uint32_t)call->peer >= g->nranks)
+    const int peer = op->peer >= 0 ? desc_ranks_find(&g->id.members, (uint32_t)op->peer) : -1;
+    bool eager = false;
+    if (op->kind != COLLRUN_SEND || (op->flags & RECORD_SYNC) || peer < 0)
         return false;
     for (uint32_t i = 0; i < g->nbackends; i++) {
         const struct p2p *p2p = g->backends[i].pq[GROUP_MESSAGES]->config.p2p;
-        uint64_t own = g->backends[i].backend->table.eager_limit;
-        if (p2p && p2p_sends_await_receiver(p2p, (uint32_t)call->peer))
-            continue;
-        own = own ? own : GROUP_EAGER_LIMIT;
-        limit = own > limit ? own : limit;
+        eager = eager || !p2p || !p2p_sends_await_receiver(p2p, (uint32_t)peer);
     }
-    return limit && call->count * dtype_size(call->dtype) <= limit;
+    return eager;
 }
+
+struct waiter {
+    int thread;
+    uint64_t number, timeout_ns;
+};
 
 /* The beginning of each wait: its thread, group, number, time-out and kind. */
 static void snapshot_begin_wait(struct snapshot *s, const char *scope, const struct waiter *w,
@@ -90,20 +123,72 @@ static void snapshot_begin_wait(struct snapshot *s, const char *scope, const str
     buf_put_u64(&s->waits, w->timeout_ns);
     buf_put_u8(&s->waits, (uint8_t)kind);
     s->nwaits++;
-    s->waited_in = true;
 }
 
-static void snapshot_put_wait(struct snapshot *s, const struct collrun_group *g,
-                              const struct waiter *w, const struct collrun_call *call)
+/* In whole milliseconds: the clock of the record is calibrated again and again. */
+static uint64_t snapshot_timeout(const struct record_cut_thread *t)
 {
-    snapshot_begin_wait(s, g->rendezvous.scope, w, call->kind);
-    buf_put_u8(&s->waits, (uint8_t)call->dtype);
-    buf_put_u8(&s->waits, (uint8_t)call->op);
-    buf_put_u8(&s->waits, wait_report_is_eager(g, call));
-    buf_put_u64(&s->waits, call->count);
-    buf_put_u32(&s->waits, wait_report_peer_world_rank(g, call));
-    buf_put_u32(&s->waits, call->tag);
+    return t->timeout_ns ? (t->timeout_ns + MS_NS / 2) / MS_NS * MS_NS : UINT64_MAX;
 }
+
+/* The order of a send or receive; without one, nothing is certain to precede it. */
+static uint64_t snapshot_order(const struct snapshot *s, const struct record_cut_op *op)
+{
+    const bool ordered =
+        op->kind == COLLRUN_SEND || op->kind == COLLRUN_RECV || op->kind == COLLRUN_RECV_ANY;
+    return ordered && !s->cut.groups[op->group].unordered ? op->order : 0;
+}
+
+/* RECORD_ANY_RANK is WIRE_HOST. */
+static void snapshot_put_wait(struct snapshot *s, const struct record_cut_thread *t,
+                              const struct record_cut_op *op)
+{
+    const struct collrun_group *g = s->opened[op->group];
+    const enum collrun_kind kind = (enum collrun_kind)op->kind;
+    const bool collective = kind_is_collective(kind);
+    const struct waiter w = {.thread = (int)t->tid,
+                             .number = collective ? op->number : op->message,
+                             .timeout_ns = snapshot_timeout(t)};
+    s->waited_in[op->group] = true;
+    snapshot_begin_wait(s, g->rendezvous.scope, &w, kind);
+    buf_put_u8(&s->waits, op->dtype);
+    buf_put_u8(&s->waits, op->op);
+    buf_put_u8(&s->waits, wait_report_is_eager(g, op));
+    buf_put_u64(&s->waits, op->count);
+    buf_put_u32(&s->waits, collective ? WIRE_HOST : (uint32_t)op->peer);
+    buf_put_u32(&s->waits, collective ? 0 : op->tag);
+    buf_put_u64(&s->waits, snapshot_order(s, op));
+}
+
+/* True if the thread cannot return before all of some operations of open groups are complete. */
+static bool snapshot_waits(const struct snapshot *s, const struct record_cut_thread *t)
+{
+    bool waits = false;
+    for (uint32_t i = 0; t->mode == RECORD_ALL && i < t->nops; i++) {
+        if (t->ops[i].state == RECORD_FREE)
+            continue;
+        if (t->ops[i].group == RECORD_CUT_NO_GROUP || !s->opened[t->ops[i].group])
+            return false;
+        waits = true;
+    }
+    return waits;
+}
+
+static void snapshot_threads(struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->cut.nthreads; i++) {
+        const struct record_cut_thread *t = &s->cut.threads[i];
+        buf_put_u32(&s->evidence, t->word);
+        if (!snapshot_waits(s, t))
+            continue;
+        snapshot_add_blocked(s, (int)t->tid);
+        for (uint32_t k = 0; k < t->nops; k++)
+            if (t->ops[k].state != RECORD_FREE)
+                snapshot_put_wait(s, t, &t->ops[k]);
+    }
+}
+
+/* ---- groups ---- */
 
 /* A thread that waits for the other members of a new group, or of one that is split. It cannot
  * return before they have made the call: until then it sleeps in the rendezvous. */
@@ -120,68 +205,7 @@ static void snapshot_put_forming(struct snapshot *s, const struct group_table *t
     buf_put_u64(&s->waits, f->id);
     buf_put_u32(&s->waits, WIRE_HOST);
     buf_put_u32(&s->waits, 0);
-}
-
-static void snapshot_put_posted(struct snapshot *s, const struct collrun_group *g,
-                                const struct collrun_call *call)
-{
-    if (!collrun_kind_is_message(call->kind))
-        return;
-    buf_put_u8(&s->posted, (uint8_t)call->kind);
-    buf_put_u32(&s->posted, wait_report_peer_world_rank(g, call));
-    buf_put_u32(&s->posted, call->tag);
-    s->nposted++;
-}
-
-static struct collrun_call wait_report_blocked_op_call(const struct blocked_op *c)
-{
-    uint32_t packed = atomic_load_explicit(&c->packed, memory_order_relaxed);
-    return (struct collrun_call){.kind = (enum collrun_kind)(packed & 0xff),
-                                 .dtype = (enum collrun_dtype)(packed >> 8 & 0xff),
-                                 .op = (enum collrun_op)(packed >> 16 & 0xff),
-                                 .tag = atomic_load_explicit(&c->tag, memory_order_relaxed),
-                                 .peer = atomic_load_explicit(&c->peer, memory_order_relaxed),
-                                 .count =
-                                     (size_t)atomic_load_explicit(&c->count, memory_order_relaxed)};
-}
-
-/* If the call is torn, the snapshot is discarded: its `seq` differs from the next snapshot's. */
-static void snapshot_blocked_call(struct snapshot *s, const struct collrun_group *g,
-                                  const struct blocked_call *n)
-{
-    uint64_t seq = atomic_load_explicit(&n->seq, memory_order_acquire);
-    buf_put_u64(&s->evidence, seq);
-    if (!(seq & 1))
-        return;
-    struct waiter w = {.thread = atomic_load_explicit(&n->thread, memory_order_relaxed),
-                       .number = atomic_load_explicit(&n->number, memory_order_relaxed),
-                       .timeout_ns = atomic_load_explicit(&n->timeout_ns, memory_order_relaxed)};
-    uint32_t ncalls = atomic_load_explicit(&n->ncalls, memory_order_relaxed);
-    snapshot_add_blocked(s, w.thread);
-    for (uint32_t i = 0; i < ncalls && i < BLOCKED_CALL_OPS; i++) {
-        struct collrun_call call = wait_report_blocked_op_call(&n->calls[i]);
-        snapshot_put_wait(s, g, &w, &call);
-        snapshot_put_posted(s, g, &call);
-    }
-}
-
-static void snapshot_queue(struct snapshot *s, const struct collrun_group *g,
-                           struct progress_queue *pq)
-{
-    pthread_mutex_lock(&pq->lock);
-    pq_admit(pq);
-    buf_put_u64(&s->evidence, pq->waiters.begun);
-    for (const struct pq_waiter *p = pq->waiters.list; p; p = p->next) {
-        struct waiter w = {
-            .thread = p->thread, .number = p->number, .timeout_ns = p->calls[0].timeout_ns};
-        snapshot_add_blocked(s, p->thread);
-        for (uint32_t i = 0; i<p->ncalls; i++, w.number += p->last_number> p->number)
-            snapshot_put_wait(s, g, &w, &p->calls[i]);
-    }
-    for (const struct collrun_request *r = pq->requests.unfinished; r; r = r->later)
-        for (uint32_t i = 0; i < r->ncalls; i++)
-            snapshot_put_posted(s, g, &r->calls[i]);
-    pthread_mutex_unlock(&pq->lock);
+    buf_put_u64(&s->waits, 0);
 }
 
 static void snapshot_put_members(struct snapshot *s, const struct desc_ranks *members)
@@ -189,23 +213,6 @@ static void snapshot_put_members(struct snapshot *s, const struct desc_ranks *me
     buf_put_u32(&s->groups, members->n);
     for (uint32_t i = 0; i < members->n; i++)
         buf_put_u32(&s->groups, members->items[i]);
-}
-
-static void snapshot_put_counts(struct snapshot *s, const struct collrun_group *g,
-                                struct progress_queue *pq)
-{
-    struct msg_count_table *table = atomic_load_explicit(&pq->counts.table, memory_order_acquire);
-    for (uint32_t i = 0; table && i < table->size; i++) {
-        const struct msg_count_entry *e = &table->entries[i];
-        if (!e->key || msg_count_member(e) >= g->nranks)
-            continue;
-        buf_put_u32(&s->counts, g->id.members.items[msg_count_member(e)]);
-        buf_put_u32(&s->counts, msg_count_tag(e));
-        buf_put_u64(&s->counts, atomic_load_explicit(&e->sent, memory_order_acquire));
-        buf_put_u64(&s->counts, atomic_load_explicit(&e->received, memory_order_acquire));
-        s->ncounts++;
-    }
-    s->counts_lost = s->counts_lost || atomic_load_explicit(&pq->counts.lost, memory_order_acquire);
 }
 
 /* Writes the splits of `parent`, or the creations if it is NULL; returns how many. The runner has
@@ -237,44 +244,78 @@ static uint32_t snapshot_forming(struct snapshot *s, const struct group_table *t
     return n;
 }
 
-/* Reads the posted operations first and the counts second: a message that completes in between is
- * listed in both, not in neither. A message that failed is in neither, and its other end may have
- * the news of it already, unread: the counts of a group that has failed prove nothing. */
-static void snapshot_group(struct snapshot *s, struct collrun_group *g, uint32_t *nforming)
+/* The thread whose later receives take no message before this one; 0: none. */
+static uint32_t snapshot_poster(const struct snapshot *s, const struct record_cut_op *op)
 {
-    buf_clear(&s->posted);
-    buf_clear(&s->counts);
-    s->nposted = s->ncounts = 0;
-    s->waited_in = false;
-    s->counts_lost = group_has_failed(g);
-    for (int i = 0; i < 2; i++)
-        snapshot_blocked_call(s, g, &g->calls.blocked[i]);
-    for (uint32_t i = 0; i < g->nbackends; i++)
-        for (uint32_t k = 0; k < g->backends[i].nqueues; k++)
-            snapshot_queue(s, g, &g->backends[i].queues[k]);
-    for (uint32_t i = 0; i < g->nbackends; i++)
-        snapshot_put_counts(s, g, g->backends[i].pq[GROUP_MESSAGES]);
+    const struct record_writer *w = s->writer;
+    return op->state == RECORD_OPEN && !s->cut.groups[op->group].unordered
+               ? atomic_load_explicit(&w->threads[op->thread].tid, memory_order_relaxed)
+               : 0;
+}
+
+/* The receives that are open, and the counts of messages. A message that failed is in neither, and
+ * its other end may have the news of it already, unread: the counts of a group that has failed
+ * prove nothing. */
+static void snapshot_put_messages(struct snapshot *s, const struct collrun_group *g, uint32_t index)
+{
+    const struct record_cut *c = &s->cut;
+    const uint32_t lost = atomic_load_explicit(&g->process->record->lost, memory_order_relaxed);
+    bool counts_lost = lost || group_has_failed(g) || index == RECORD_CUT_NO_GROUP;
+    uint32_t nposted = 0, ncounts = 0;
+    for (uint32_t i = 0; i < c->nreceives; i++)
+        nposted += c->receives[i].group == index && !counts_lost;
+    buf_put_u32(&s->groups, nposted);
+    for (uint32_t i = 0; nposted && i < c->nreceives; i++) {
+        if (c->receives[i].group != index)
+            continue;
+        buf_put_u8(&s->groups, c->receives[i].kind);
+        buf_put_u32(&s->groups, (uint32_t)c->receives[i].peer);
+        buf_put_u32(&s->groups, c->receives[i].tag);
+        buf_put_u32(&s->groups, snapshot_poster(s, &c->receives[i]));
+        buf_put_u64(&s->groups, snapshot_order(s, &c->receives[i]));
+    }
+    for (uint32_t i = 0; i < c->nchannels; i++) {
+        counts_lost = counts_lost || (c->channels[i].group == index && c->channels[i].folded);
+        ncounts += c->channels[i].group == index;
+    }
+    buf_put_u8(&s->groups, counts_lost);
+    buf_put_u32(&s->groups, counts_lost ? 0 : ncounts);
+    for (uint32_t i = 0; !counts_lost && i < c->nchannels; i++) {
+        if (c->channels[i].group != index)
+            continue;
+        buf_put_u32(&s->groups, c->channels[i].peer);
+        buf_put_u32(&s->groups, c->channels[i].tag);
+        buf_put_u64(&s->groups, c->channels[i].sent);
+        buf_put_u64(&s->groups, c->channels[i].taken);
+    }
+}
+
+static void snapshot_group(struct snapshot *s, const struct collrun_group *g, uint32_t *nforming)
+{
+    const uint32_t splits = *nforming;
+    const struct record_cut_group *found = snapshot_find(s, g);
+    const uint32_t index = found ? (uint32_t)(found - s->cut.groups) : RECORD_CUT_NO_GROUP;
     *nforming += snapshot_forming(s, g->table, g, g->rendezvous.scope);
+    const bool waited_in = *nforming > splits || (found && s->waited_in[index]);
     buf_put_str(&s->groups, g->rendezvous.scope);
     buf_put_str(&s->groups, g->id.name);
     buf_put_u64(&s->groups,
                 atomic_load_explicit(&g->calls.numbers[GROUP_COLLECTIVES], memory_order_relaxed));
     buf_put_u64(&s->groups,
                 atomic_load_explicit(&g->formed[GENERATION_OF_SPLIT], memory_order_relaxed));
-    snapshot_put_members(s, s->waited_in ? &g->id.members : &(struct desc_ranks){NULL, 0});
-    buf_put_u32(&s->groups, s->nposted);
-    buf_put(&s->groups, s->posted.data, s->posted.len);
-    buf_put_u8(&s->groups, s->counts_lost);
-    buf_put_u32(&s->groups, s->ncounts);
-    buf_put(&s->groups, s->counts.data, s->counts.len);
+    snapshot_put_members(s, waited_in ? &g->id.members : &(struct desc_ranks){NULL, 0});
+    snapshot_put_messages(s, g, index);
     s->ngroups++;
 }
 
-static void snapshot_groups(struct snapshot *s, struct group_table *t)
+static void snapshot_take(struct snapshot *s, struct group_table *t)
 {
     uint32_t listed = 0, nforming = 0;
     pthread_mutex_lock(&t->lock);
-    for (struct collrun_group *g = t->open; g; g = g->next)
+    snapshot_take_cut(s, t);
+    if (!s->failed)
+        snapshot_threads(s);
+    for (const struct collrun_group *g = s->failed ? NULL : t->open; g; g = g->next)
         snapshot_group(s, g, &listed);
     listed += snapshot_forming(s, t, NULL, NULL);
     for (const struct forming *f = t->forming; f; f = f->next)
@@ -291,6 +332,18 @@ static bool snapshot_has_blocked(void *ctx, int thread)
     const struct snapshot *s = ctx;
     for (size_t i = 0; i < s->nblocked; i++) {
         if (s->blocked[i] == thread)
+            return true;
+    }
+    return false;
+}
+
+/* A thread that has called before is in no blocking call and not asleep: it may call again. */
+static bool snapshot_caller_is_free(const struct record_writer *w, struct snapshot *s)
+{
+    const uint32_t used = atomic_load_explicit(&w->head->threads_used, memory_order_relaxed);
+    for (uint32_t i = 1; i <= used && i < RECORD_THREADS; i++) {
+        const int tid = (int)atomic_load_explicit(&w->threads[i].tid, memory_order_relaxed);
+        if (!snapshot_has_blocked(s, tid) && threads_may_call(tid))
             return true;
     }
     return false;
@@ -330,7 +383,7 @@ static uint64_t wait_report_hash(uint64_t h, const struct buf *b)
 static bool snapshot_is_complete(const struct snapshot *s)
 {
     return !s->failed && !s->waits.failed && !s->groups.failed && !s->created.failed &&
-           !s->posted.failed && !s->counts.failed && !s->evidence.failed;
+           !s->evidence.failed;
 }
 
 /* The frame that was sent is no longer true. */
@@ -356,7 +409,7 @@ static void wait_report_decide(struct wait_reporter *w, struct snapshot *s, bool
         atomic_load(&p->busy) == 0 && !s->has_other_wait && !background &&
         (atomic_load(&w->groups->finalizing) ||
          threads_are_blocked(snapshot_has_blocked, s, p->kinds.nowned > 0, &s->evidence));
-    bool free = !certain && s->nwaits && threads_caller_is_free(snapshot_has_blocked, s);
+    bool free = !certain && s->nwaits && snapshot_caller_is_free(p->writer, s);
     content += free;
     uint64_t last = snapshot_is_complete(s) && (certain || s->nwaits)
                         ? wait_report_hash(content + certain, &s->evidence)
@@ -371,23 +424,21 @@ static void wait_report_decide(struct wait_reporter *w, struct snapshot *s, bool
     w->last = last;
 }
 
-/* What every call changes when it begins, and a blocking one when it ends. *timed_out: an operation
- * of an open group has. Relaxed: nothing is concluded before two looks agree, a tick apart, and one
- * that is out of date changes until then. */
+/* What every call changes when it begins and when it ends. *timed_out: an operation of an open
+ * group has. */
 static uint64_t wait_report_counters(struct group_table *t, bool *timed_out)
 {
+    const struct record_writer *w = t->process->writer;
+    const uint32_t used = atomic_load_explicit(&w->head->threads_used, memory_order_relaxed);
     uint64_t h = HASH_START;
+    for (uint32_t i = 1; i <= used && i < RECORD_THREADS; i++)
+        h = wait_report_hash_number(
+            h, atomic_load_explicit(&w->threads[i].word, memory_order_acquire));
     pthread_mutex_lock(&t->lock);
-    for (struct collrun_group *g = t->open; g; g = g->next) {
-        int status = atomic_load_explicit(&g->status.code, memory_order_acquire);
-        *timed_out = *timed_out || status == COLLRUN_ERR_TIMEOUT;
+    for (const struct collrun_group *g = t->open; g; g = g->next) {
+        *timed_out = *timed_out || atomic_load_explicit(&g->status.code, memory_order_acquire) ==
+                                       COLLRUN_ERR_TIMEOUT;
         h = wait_report_hash_number(h, (uintptr_t)g);
-        for (int i = 0; i < 2; i++) {
-            h = wait_report_hash_number(
-                h, atomic_load_explicit(&g->calls.numbers[i], memory_order_relaxed));
-            h = wait_report_hash_number(
-                h, atomic_load_explicit(&g->calls.blocked[i].seq, memory_order_relaxed));
-        }
     }
     pthread_mutex_unlock(&t->lock);
     return h;
@@ -396,8 +447,10 @@ static uint64_t wait_report_counters(struct group_table *t, bool *timed_out)
 bool wait_report_update(struct wait_reporter *w, bool background)
 {
     struct snapshot s = {0};
-    struct buf *bufs[] = {&s.waits, &s.groups, &s.created, &s.posted, &s.counts, &s.evidence};
+    struct buf *bufs[] = {&s.waits, &s.groups, &s.created, &s.evidence};
     bool timed_out = false;
+    if (!w->groups->process->writer) /* without a record, nothing is known of the calls */
+        return false;
     uint64_t counters = wait_report_counters(w->groups, &timed_out);
     if (counters != w->counters) {
         w->counters = counters;
@@ -406,12 +459,14 @@ bool wait_report_update(struct wait_reporter *w, bool background)
             wait_report_withdraw(w);
         return false;
     }
+    arena_init(&s.arena);
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_init(bufs[i]);
-    snapshot_groups(&s, w->groups);
+    snapshot_take(&s, w->groups);
     wait_report_decide(w, &s, timed_out, background);
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_fini(bufs[i]);
     free(s.blocked);
+    arena_fini(&s.arena);
     return true;
 }

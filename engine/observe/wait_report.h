@@ -3,12 +3,12 @@
  * The operations that the threads of this rank wait for, as a WAIT_REPORT frame. The runner
  * compares the frames of all ranks and decides whether any rank can continue (diagnose/deadlock.h).
  *
- * - A blocking call is recorded in its group (struct blocked_call); a thread that waits for a
- *   request is in the list of its progress queue, one that waits for the members of a new group in
- *   engine.forming.
- * - At every tick the service thread compares a few counters of the groups. While they change, that
- *   is all. Once they do not, it takes a snapshot at every tick, and sends one only if two in a row
- *   are equal. A thread that went through a call in between has changed a sequence number.
+ * - The calls that threads are in, the open receives and the counts of messages are those of the
+ *   rank's record (base/record_cut.h); a thread that waits for the members of a new group is in
+ *   group_table.forming. Without a record, or a slot in it, a call is not known, and not reported.
+ * - At every tick the service thread compares the words of the threads that call. While they
+ * change, that is all. Once they do not, it takes a snapshot at every tick, and sends one only if
+ * two in a row are equal. A thread that went through a call in between has changed its word.
  * - A frame is certain if every other thread of the process is blocked, too, and none
  *   is in a wait of the engine that is not for an operation (threads_busy), in two snapshots, a
  *   tick apart. One that is not certain explains a time-out, but never ends a job. It says whether
@@ -16,9 +16,9 @@
  * - A rank that continues after its frame withdraws it by one without waits that is not certain,
  *   unless an operation has timed out, which the frame explains.
  *
- * A frame also holds the posted operations and the numbers of messages that were sent and received,
- * of splits and of creations, which only grow. A frame that is old when it is read can therefore
- * hide a deadlock, but never invent one.
+ * A frame also holds the receives that were not waited for yet and the numbers of messages that
+ * were sent and received, of splits and of creations, which only grow. A frame that is old when it
+ * is read can therefore hide a deadlock, but never invent one.
  */
 #ifndef ENGINE_OBSERVE_WAIT_REPORT_H
 #define ENGINE_OBSERVE_WAIT_REPORT_H

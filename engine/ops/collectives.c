@@ -14,7 +14,7 @@
  * 5. Complete it with the time-out and the stream of the group (call_complete), and copy buffers of
  *    devices to host memory where the backend needs that (bounce_in).
  * 6. Tell the observers, before anything can block: the flight recorder (call_record_collectives),
- *    then the call that this thread waits in (thread_record_collective, blocked_call_begin). A rank
+ *    then the call that this thread waits in (thread_record_collective). A rank
  *    that hangs or dies in step 7 is found with its call. The flight recorder comes first, as it
  *    keeps the counts of v-forms and the time.
  * 7. Run it (coll_run_now): in one call of the backend if it is plain, else compared first (check:
@@ -67,7 +67,6 @@ static inline __attribute__((always_inline)) int coll_run_calls(struct collrun_g
                                                                 uint32_t ncalls)
 {
     struct progress_queue *pq = route->gb->pq[GROUP_COLLECTIVES];
-    struct blocked_call *blocked = &g->calls.blocked[GROUP_COLLECTIVES];
     struct bounce *bounce = NULL;
     uint64_t number = group_number(g, GROUP_COLLECTIVES, 1);
     if (group_has_failed(g))
@@ -79,12 +78,10 @@ static inline __attribute__((always_inline)) int coll_run_calls(struct collrun_g
         return request_run(route, calls, ncalls, number, bounce);
     uint64_t index = call_record_collectives(route, calls, ncalls, number, RECORD_STARTED);
     if (rc == COLLRUN_OK) {
-        blocked_call_begin(blocked, calls, ncalls, number);
         struct record_thread *t = thread_record_collective(
             g, calls, call_record_counts_at(g, calls, index), number, route->site);
         rc = coll_run_now(route, pq, calls, ncalls, number);
         thread_record_return(t);
-        blocked_call_end(blocked);
         coll_end(pq);
     }
     if (bounce)
@@ -177,8 +174,7 @@ static int coll_run_batch(struct collrun_group *g, const struct route *route,
     return COLLRUN_OK;
 }
 
-/* n > 1: messages, one collective on several devices, or a batch. The report to the deadlock
- * detector has room for BLOCKED_CALL_OPS of them; the calls of a request it sees whole. */
+/* n > 1: messages, one collective on several devices, or a batch. */
 static int coll_run_all(struct collrun_group *g, const struct route *route,
                         struct collrun_call *calls, uint32_t n)
 {
@@ -188,7 +184,7 @@ static int coll_run_all(struct collrun_group *g, const struct route *route,
     bool batch = batch_is(route->gb, calls, n);
     if (batch && !batch_is_native(route, calls, n))
         return coll_run_batch(g, route, calls, n);
-    if (!batch && n <= BLOCKED_CALL_OPS)
+    if (!batch)
         return coll_run(g, route, calls, n);
     uint64_t number = group_number(g, GROUP_COLLECTIVES, batch_numbers(route->gb, calls, n));
     if (group_has_failed(g))

@@ -23,10 +23,12 @@
 
 /* ---- running ---- */
 
+enum { MESSAGE_DIRECT = 2 }; /* calls of a blocking function, at most */
+
 /* True: this thread is directly inside. */
 static bool message_begin(const struct route *route, struct progress_queue *pq, uint32_t ncalls)
 {
-    bool can = pq->config.p2p ? ncalls <= BLOCKED_CALL_OPS : !pq->starts && ncalls == 1;
+    bool can = pq->config.p2p ? ncalls <= MESSAGE_DIRECT : !pq->starts && ncalls == 1;
     return can && !route->bounced && !route->waits && pq_enter_direct(pq);
 }
 
@@ -64,10 +66,7 @@ static int message_run_now(struct progress_queue *pq, struct collrun_request *r)
     if (pq->config.p2p)
         return p2p_exec(pq->config.p2p, r->calls, r->ncalls, &r->batch, &pq->contended);
     error_clear_cause();
-    int rc = backend_exec(pq->config.backend, pq->config.handle, r->calls, r->ncalls);
-    for (uint32_t i = 0; rc == COLLRUN_OK && i < r->ncalls; i++)
-        msg_count_add_call(&pq->counts, &r->calls[i]);
-    return rc;
+    return backend_exec(pq->config.backend, pq->config.handle, r->calls, r->ncalls);
 }
 
 /* The messages of this thread go on as a request, which has its calls and its batch. */
@@ -91,17 +90,14 @@ static int message_run_direct(const struct route *route, struct progress_queue *
                               struct collrun_call *calls, uint32_t ncalls, uint64_t number)
 {
     struct collrun_group *g = route->gb->group;
-    struct blocked_call *blocked = &g->calls.blocked[GROUP_MESSAGES];
     struct collrun_request r; /* of which the rest is set when another thread needs the queue */
     const uint64_t called = call_record_ticks(g);
     call_record_enter_message(g, calls, number, called);
     uint64_t index = call_record_messages_at(route, calls, ncalls, number, RECORD_STARTED, called);
-    blocked_call_begin(blocked, calls, ncalls, number);
-    struct record_thread *t = thread_record_messages(g, calls, ncalls, called, route->site);
+    struct record_thread *t = thread_record_messages(g, calls, ncalls, number, called, route->site);
     r.calls = calls;
     r.ncalls = ncalls;
     int rc = message_run_now(pq, &r);
-    blocked_call_end(blocked);
     if (rc == COLLRUN_AGAIN) {
         /* Another thread may destroy the group meanwhile; what it has in the record is needed. */
         atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
@@ -124,7 +120,7 @@ int message_run(const struct route *route, struct collrun_call *calls, uint32_t 
 {
     struct collrun_group *g = route->gb->group;
     struct progress_queue *pq = route->gb->pq[GROUP_MESSAGES];
-    struct request_op ops[BLOCKED_CALL_OPS];
+    struct request_op ops[MESSAGE_DIRECT];
     if (!message_begin(route, pq, ncalls))
         return message_run_queued(route, calls, ncalls);
     uint64_t number = group_number(g, GROUP_MESSAGES, 1);
@@ -448,22 +444,17 @@ static int probe_wait(struct collrun_group *g, struct p2p_probe *probe, int peer
     uint64_t number = group_number_shared(g);
     const struct collrun_call call = {
         .kind = KIND_PROBE, .peer = peer, .tag = probe->tag, .timeout_ns = g->timeout_ns};
-    struct pq_waiter self = {.thread = threads_caller(),
-                             .calls = &call,
-                             .ncalls = 1,
-                             .number = number,
-                             .last_number = number};
-    int rc = pq_wait_begin(pq, &self);
+    int rc = pq_wait_begin(pq);
     if (rc != COLLRUN_OK)
         return group_op_failed(g, KIND_PROBE, number, rc);
     uint64_t index = probe_record_begin(g, &call, number, site);
-    struct record_thread *t = thread_record_probe(g, &call, site);
+    struct record_thread *t = thread_record_probe(g, &call, number, site);
     rc = probe_loop(g, probe);
     if (rc != COLLRUN_OK)
         rc = group_op_failed(g, KIND_PROBE, number, rc);
     call_record_end(g, GROUP_MESSAGES, index, 1, number, rc);
     thread_record_return(t);
-    pq_wait_end(pq, &self); /* the last use of the queue: group_close waits for it */
+    pq_wait_end(pq); /* the last use of the queue: group_close waits for it */
     return rc;
 }
 

@@ -500,10 +500,8 @@ static int request_collect(struct collrun_request *r)
  * needs the queue, and the messages of the request have begun. */
 static int request_run_direct(struct collrun_request *r)
 {
-    struct blocked_call *blocked = &r->group->calls.blocked[group_queue_of(r->calls->kind)];
     int status = atomic_load_explicit(&r->group->status.code, memory_order_acquire);
     assert(r->ncalls == 1);
-    blocked_call_begin(blocked, r->calls, 1, r->number);
     request_begin(r);
     if (status == COLLRUN_OK)
         status = request_exec(r->pq->config.ctx, r);
@@ -511,7 +509,6 @@ static int request_run_direct(struct collrun_request *r)
         call_record_end(r->group, GROUP_COLLECTIVES, r->record, 1, r->number, status);
     else if (status != COLLRUN_AGAIN)
         status = request_finished(r, status);
-    blocked_call_end(blocked);
     return status;
 }
 
@@ -785,8 +782,8 @@ static bool request_poll_all(struct collrun_request **requests, int n)
 }
 
 /* No queue is waited for, since another one may finish first: what cannot be polled is executed by
- * the worker of its queue. The deadlock proof knows only threads that wait for one request, so no
- * report is certain meanwhile. */
+ * the worker of its queue. Wait reports list no thread that waits for one of several requests, so
+ * none is certain meanwhile. */
 static int request_await_any(struct collrun_request **requests, int n, atomic_int *busy)
 {
     int done = -1;

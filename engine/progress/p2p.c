@@ -223,13 +223,6 @@ static void p2p_message_release(struct p2p *p, struct p2p_message *m)
     p->unused = m;
 }
 
-/* Messages of emulated collectives are not counted. */
-static void p2p_count(struct p2p *p, bool sent, uint32_t peer, uint32_t tag)
-{
-    if (p->counts && tag < MATCH_ENGINE_TAG)
-        msg_count_add(p->counts, sent, peer, tag);
-}
-
 /* What the caller of a receive wants to know. */
 static void p2p_put_envelope(const struct collrun_call *call, const struct collrun_message *shared)
 {
@@ -239,19 +232,6 @@ static void p2p_put_envelope(const struct collrun_call *call, const struct collr
         *call->received = shared->envelope.count;
     if (call->received_tag)
         *call->received_tag = shared->envelope.tag;
-}
-
-/* The messages of a batch are counted together: until it is over, wait reports list all of them as
- * posted and waited for. One that is counted already would look like one that never comes. */
-static void p2p_one_done(struct p2p *p, struct p2p_batch *batch)
-{
-    if (--batch->unfinished)
-        return;
-    for (struct p2p_message *m; (m = batch->done);) {
-        batch->done = m->next;
-        p2p_count(p, m->call->kind == COLLRUN_SEND, m->shared.peer, m->shared.envelope.tag);
-        p2p_message_release(p, m);
-    }
 }
 
 /* Only the owner of the queue changes the counts. */
@@ -273,7 +253,6 @@ static void p2p_message_done(void *ctx, struct collrun_message *shared)
 {
     struct p2p *p = ctx;
     struct p2p_message *m = p2p_message_of(shared);
-    struct p2p_batch *batch = m->batch;
     if (m->call->kind != COLLRUN_SEND) {
         p2p_put_envelope(m->call, shared);
     } else {
@@ -281,11 +260,9 @@ static void p2p_message_done(void *ctx, struct collrun_message *shared)
         if (m->is_announced)
             p2p_count_add(&p->sends[shared->peer].announced, UINT32_MAX);
     }
-    m->batch = NULL;
-    m->next = batch->done;
-    batch->done = m;
+    m->batch->unfinished--;
     p->nactive--;
-    p2p_one_done(p, batch);
+    p2p_message_release(p, m);
 }
 
 static struct collrun_message *p2p_message_find(void *ctx, uint32_t id)
@@ -414,10 +391,7 @@ static int p2p_send_to_self(struct p2p *p, const struct collrun_call *call, stru
         .count = call->count, .tag = call->tag, .dtype = (uint32_t)call->dtype};
     int rc = p2p_message_arrived(p, p->rank, &envelope, call->send,
                                  call->count * dtype_size(call->dtype));
-    if (rc != COLLRUN_OK)
-        return rc;
-    p2p_count(p, true, p->rank, call->tag);
-    p2p_one_done(p, batch);
+    batch->unfinished -= rc == COLLRUN_OK;
     return rc;
 }
 
@@ -660,8 +634,6 @@ int p2p_short_exec(struct p2p *p, const struct collrun_call *call)
         *call->received = call->count;
     if (!sends && call->received_tag)
         *call->received_tag = call->tag;
-    if (p->counts && call->tag < MATCH_ENGINE_TAG)
-        msg_count_add(p->counts, sends, (uint32_t)call->peer, call->tag);
     return COLLRUN_OK;
 }
 

@@ -31,7 +31,6 @@
 
 #include "core/match.h"
 #include "core/reduce.h"
-#include "progress/msg_count.h"
 
 #include <collrun/backend.h>
 #include <stdatomic.h>
@@ -43,7 +42,6 @@ struct p2p_packet;
 struct p2p_batch {
     uint32_t unfinished; /* messages; 0: the batch is over */
     uint32_t ncalls;
-    struct p2p_message *done; /* those that are; counted and used again when all are */
     uint64_t timeout_ns;
     uint64_t begun_ns;    /* when the time-out began; 0: at the first look at the clock */
     uint64_t deadline_ns; /* 0 before the first look */
@@ -60,8 +58,7 @@ struct p2p {
     struct collrun_p2p table;           /* what the backend gets */
     struct collrun_transport transport; /* as much of the backend's as both sides know */
     const struct collrun_services *services;
-    void *handle;             /* the backend's group */
-    struct msg_count *counts; /* of the messages that are done; NULL: they are not counted */
+    void *handle; /* the backend's group */
     /* Copies the data of a message to this rank itself where a buffer may be in device memory; on
      * failure the cause is stored. NULL: all are in host memory. */
     int (*copy)(void *ctx, void *dst, const void *src, size_t len);
@@ -158,7 +155,7 @@ static inline bool p2p_short_may_recv(const struct p2p *p, const struct collrun_
            call->count * dtype_size(call->dtype) <= P2P_SHORT_MOST_BYTES;
 }
 
-/* OK: the message is done, and counted. AGAIN: nothing has happened. */
+/* OK: the message is done. AGAIN: nothing has happened. */
 int p2p_short_exec(struct p2p *p, const struct collrun_call *call);
 
 #endif

@@ -22,9 +22,6 @@ static void progress_finish(struct collrun_request *r, int status)
 {
     struct progress_queue *pq = r->pq;
     status = pq->config.ops->finished(r, status);
-    bool counts = status == COLLRUN_OK && request_is_message(r) && !pq->config.p2p;
-    for (uint32_t i = 0; counts && i < r->ncalls; i++)
-        msg_count_add_call(&pq->counts, &r->calls[i]);
     pthread_mutex_lock(&pq->lock);
     pq_remove_unfinished(r);
     request_move(r, REQUEST_OUTSIDE);

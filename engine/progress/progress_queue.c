@@ -136,37 +136,19 @@ int pq_probe(struct progress_queue *pq, struct p2p_probe *probe)
 
 /* ---- waiting ---- */
 
-/* Locked. */
-static void pq_add_waiter(struct progress_queue *pq, struct pq_waiter *w)
-{
-    w->next = pq->waiters.list;
-    pq->waiters.list = w;
-    pq->waiters.begun++;
-}
-
-/* Locked. */
-static void pq_remove_waiter(struct progress_queue *pq, const struct pq_waiter *w)
-{
-    struct pq_waiter **p = &pq->waiters.list;
-    while (*p != w)
-        p = &(*p)->next;
-    *p = w->next;
-}
-
-int pq_wait_begin(struct progress_queue *pq, struct pq_waiter *waiter)
+int pq_wait_begin(struct progress_queue *pq)
 {
     pthread_mutex_lock(&pq->lock);
-    bool evicted = pq->evicted;
-    if (!evicted)
-        pq_add_waiter(pq, waiter);
+    const bool evicted = pq->evicted;
+    pq->waiters.waiting += !evicted;
     pthread_mutex_unlock(&pq->lock);
     return evicted ? pq_refuse_evicted() : COLLRUN_OK;
 }
 
-void pq_wait_end(struct progress_queue *pq, const struct pq_waiter *waiter)
+void pq_wait_end(struct progress_queue *pq)
 {
     pthread_mutex_lock(&pq->lock);
-    pq_remove_waiter(pq, waiter);
+    pq->waiters.waiting--;
     pthread_mutex_unlock(&pq->lock);
 }
 
@@ -226,14 +208,8 @@ void pq_wait(struct collrun_request *r)
 {
     struct progress_queue *pq = r->pq;
     struct progress_args args = {.may_block = true, .awaited = r};
-    struct pq_waiter self = {.thread = threads_caller(),
-                             .calls = r->calls,
-                             .ncalls = r->ncalls,
-                             .number = r->number,
-                             .last_number = r->last_number};
     unsigned round = 0;
     pthread_mutex_lock(&pq->lock);
-    pq_add_waiter(pq, &self);
     pq->waiters.active++;
     while (!request_is_finished(r)) {
         if (pq_owner_of(pq) != PQ_FREE)
@@ -241,7 +217,6 @@ void pq_wait(struct collrun_request *r)
         else
             pq_wait_round(pq, &args, &round);
     }
-    pq_remove_waiter(pq, &self);
     pq->waiters.active--;
     pq_hand_over(pq);
     pthread_mutex_unlock(&pq->lock);
@@ -478,7 +453,7 @@ int pq_withdraw(struct collrun_request *r)
 static bool pq_is_used(const struct progress_queue *pq)
 {
     const struct pq_waiters *w = &pq->waiters;
-    return w->list || w->active || w->sleeping || pq_owner_of(pq) == PQ_OWNED || !pq_is_idle(pq);
+    return w->waiting || w->active || w->sleeping || pq_owner_of(pq) == PQ_OWNED || !pq_is_idle(pq);
 }
 
 /* Threads that wait for requests: these are finished, so they leave. Those that wait for a message
@@ -504,7 +479,6 @@ void pq_stop(struct progress_queue *pq)
     if (pq->worker.started)
         pthread_join(pq->worker.thread, NULL);
     pq_await_users(pq);
-    msg_count_fini(&pq->counts);
 }
 
 void pq_fini(struct progress_queue *pq)

@@ -30,7 +30,6 @@
 #define ENGINE_PROGRESS_PROGRESS_QUEUE_H
 
 #include "core/error.h"
-#include "progress/msg_count.h"
 #include "progress/p2p.h"
 
 #include <assert.h>
@@ -185,14 +184,6 @@ struct pq_config {
 };
 
 /* A thread that waits for the end of these calls. */
-struct pq_waiter {
-    int thread;
-    const struct collrun_call *calls;
-    uint32_t ncalls;
-    uint64_t number, last_number;
-    struct pq_waiter *next;
-};
-
 struct pq_requests {
     struct collrun_request *queue, **queue_end; /* not started; under the lock */
     atomic_uint nqueued; /* how many; written under the lock. 0 saves the owner taking the lock; a
@@ -209,11 +200,10 @@ struct pq_requests {
 
 /* Under the lock. */
 struct pq_waiters {
-    struct pq_waiter *list; /* also of probes */
-    uint64_t begun;         /* number of waits so far */
-    unsigned active;        /* threads that wait for a request and take ownership when it is free */
-    unsigned sleeping;      /* of those, and of others: asleep on `changed` */
-    unsigned holding;       /* threads that look for a message, or are about to; pq_hold */
+    unsigned waiting;  /* threads from pq_wait_begin to pq_wait_end */
+    unsigned active;   /* threads that wait for a request and take ownership when it is free */
+    unsigned sleeping; /* of those, and of others: asleep on `changed` */
+    unsigned holding;  /* threads that look for a message, or are about to; pq_hold */
 };
 
 /* Under the lock. */
@@ -246,7 +236,6 @@ struct progress_queue {
     struct pq_config config;
     bool shared; /* it serves collectives and messages */
     bool starts; /* requests are started and tested, by the backend or p2p; else executed */
-    struct msg_count counts;
     /* Unfinished requests; 0 = the queue is idle. A new one is published by the lock, or by
      * requests.deferred. A request that has finished is released, for a thread that finds the queue
      * idle without the lock. */
@@ -304,10 +293,10 @@ void pq_adopt(struct progress_queue *pq, struct collrun_request *r);
  * backend cannot withdraw what it has started, or not before the end of the collective that it
  * executes. Does not wait for other ranks. */
 int pq_withdraw(struct collrun_request *request);
-/* A thread waits, by other means than pq_wait, from begin to end; pq_stop waits for it. `waiter`
- * has all but `next`. ABORTED: the queue was evicted; the cause is stored. */
-int pq_wait_begin(struct progress_queue *pq, struct pq_waiter *waiter);
-void pq_wait_end(struct progress_queue *pq, const struct pq_waiter *waiter);
+/* A thread waits, by other means than pq_wait, from begin to end; pq_stop waits for it. ABORTED:
+ * the queue was evicted; the cause is stored. */
+int pq_wait_begin(struct progress_queue *pq);
+void pq_wait_end(struct progress_queue *pq);
 /* One look for a message; AGAIN also if another thread owns the queue. ABORTED: the queue was
  * evicted; the cause is stored. */
 int pq_probe(struct progress_queue *pq, struct p2p_probe *probe);

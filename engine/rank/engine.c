@@ -166,8 +166,10 @@ static bool engine_runs(struct engine *e, bool *background)
     return all;
 }
 
-/* The calls of threads count as known while all workloads run. Before that, threads wait for the
- * job to begin, which no call shows; and a background workload is stopped at the end. */
+/* Wait reports prove deadlocks of this rank. With COLLRUN_DEBUG=proof its cuts prove them a second
+ * time, for developers. The calls of threads count as known while all workloads run. Before that,
+ * threads wait for the job to begin, which no call shows; and a background workload is stopped at
+ * the end. */
 static void engine_show_calls(const struct engine *e, bool known)
 {
     const uint32_t tap = known ? RECORD_TAP_ENGINE : RECORD_TAP_NONE;
@@ -182,9 +184,10 @@ static void engine_on_tick(void *ctx)
     bool background;
     forming_update(&e->groups); /* first: a wait report lists what has been sent */
     const bool runs = engine_runs(e, &background);
-    if (runs && wait_report_update(&e->wait_report, background) && e->process.writer)
+    if (runs && wait_report_update(&e->wait_report, background))
         threads_list_own(e->process.record->library, RECORD_LIBRARY);
-    engine_show_calls(e, runs && !background);
+    if (debug_on(DEBUG_PROOF))
+        engine_show_calls(e, runs && !background);
 }
 
 /* ---- a forked child ---- */
@@ -222,11 +225,8 @@ int engine_connect(struct engine *e, const struct engine_sockets *fds, struct en
     if (e->process.record) {
         close(fds->record);
         record_calibrate(e->process.record);
-        /* Wait reports prove deadlocks of this rank. Its cuts prove them a second time, for
-         * developers, since recording them costs 10 to 40 ns a call while both exist. */
-        if (debug_on(DEBUG_PROOF))
-            e->process.writer =
-                record_writer_open(e->process.record, RECORD_TAP_NONE, RECORD_LEVEL_MULTIPLE);
+        e->process.writer =
+            record_writer_open(e->process.record, RECORD_TAP_NONE, RECORD_LEVEL_MULTIPLE);
     }
     if (hostmem_map(&e->process.host_scopes.mem, fds->hostmem))
         fcntl(fds->hostmem, F_SETFD, FD_CLOEXEC);

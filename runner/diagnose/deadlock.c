@@ -29,16 +29,29 @@ static const struct wait_report_group *deadlock_group(const struct deadlock_grap
     return wait_report_group(&graph->ranks[rank].wait_report, scope);
 }
 
-static bool deadlock_has_posted(const struct wait_report_group *g, uint8_t kind, uint32_t peer,
-                                uint32_t tag)
+/* Its receives that take a message with this tag from `peer`. */
+static uint64_t deadlock_posted(const struct wait_report_group *g, uint32_t peer, uint32_t tag)
 {
+    uint64_t n = 0;
     for (uint32_t i = 0; i < g->nposted; i++) {
         const struct posted_message *m = &g->posted[i];
-        bool fits = m->tag == tag || m->tag == COLLRUN_ANY_TAG || tag == COLLRUN_ANY_TAG;
-        if (m->kind == kind && m->peer == peer && fits)
-            return true;
+        n += (m->tag == tag || m->tag == COLLRUN_ANY_TAG) &&
+             (m->kind == COLLRUN_RECV_ANY || m->peer == peer);
     }
-    return false;
+    return n;
+}
+
+/* Its receives with this peer and tag that get their messages before the one of `w` does. */
+static uint64_t deadlock_earlier(const struct wait_report_group *own,
+                                 const struct wait_report_call *w, uint32_t peer, uint32_t tag)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < own->nposted; i++) {
+        const struct posted_message *m = &own->posted[i];
+        n += m->thread == w->thread && m->order < w->order && m->kind == COLLRUN_RECV &&
+             m->peer == peer && m->tag == tag;
+    }
+    return n;
 }
 
 static struct message_count deadlock_count(const struct wait_report_group *g, uint32_t peer,
@@ -46,7 +59,7 @@ static struct message_count deadlock_count(const struct wait_report_group *g, ui
 {
     struct message_count sum = {.peer = peer, .tag = tag};
     for (uint32_t i = 0; i < g->ncounts; i++) {
-        if (g->counts[i].peer != peer || (g->counts[i].tag != tag && tag != COLLRUN_ANY_TAG))
+        if (g->counts[i].peer != peer || g->counts[i].tag != tag)
             continue;
         sum.sent += g->counts[i].sent;
         sum.received += g->counts[i].received;
@@ -55,20 +68,26 @@ static struct message_count deadlock_count(const struct wait_report_group *g, ui
 }
 
 /* True if `other` has posted the counterpart of this call, or has completed it and this rank does
- * not know yet. */
+ * not know yet. A message counts as sent once its send has begun, and as received once its receive
+ * was waited for: sent - received is never smaller than what may be on the way. */
 static bool deadlock_is_matched(const struct wait_report_group *own,
                                 const struct wait_report_group *theirs, uint32_t rank,
                                 uint32_t other, const struct wait_report_call *w)
 {
-    struct message_count here = deadlock_count(own, other, w->tag),
-                         there = deadlock_count(theirs, rank, w->tag);
     if (own->lost || theirs->lost)
         return true;
     if (w->kind == COLLRUN_SEND)
-        return deadlock_has_posted(theirs, COLLRUN_RECV, rank, w->tag) ||
-               deadlock_has_posted(theirs, COLLRUN_RECV_ANY, WIRE_HOST, w->tag) ||
-               there.received > here.sent;
-    return deadlock_has_posted(theirs, COLLRUN_SEND, rank, w->tag) || there.sent > here.received;
+        return deadlock_count(theirs, rank, w->tag).received +
+                   deadlock_posted(theirs, rank, w->tag) >
+               w->order;
+    for (uint32_t i = 0; i < theirs->ncounts; i++) {
+        const struct message_count *c = &theirs->counts[i];
+        if (c->peer == rank && (c->tag == w->tag || w->tag == COLLRUN_ANY_TAG) &&
+            c->sent > deadlock_count(own, other, c->tag).received +
+                          deadlock_earlier(own, w, other, c->tag))
+            return true;
+    }
+    return false;
 }
 
 /* True if the call of `rank` cannot complete until `other` acts. False if `other` has closed the
@@ -345,23 +364,34 @@ static void deadlock_set_text(const struct deadlock_graph *graph, const struct w
 
 /* ---- messages with another tag ---- */
 
+/* The sends with this tag to `rank` in which threads wait. */
+static uint64_t deadlock_waiting_sends(const struct wait_report *w, const char *scope,
+                                       uint32_t rank, uint32_t tag)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < w->nitems; i++)
+        n += w->items[i].kind == COLLRUN_SEND && w->items[i].peer == rank &&
+             w->items[i].tag == tag && strcmp(w->items[i].scope, scope) == 0;
+    return n;
+}
+
 /* The messages that `other` has sent to `rank`, and that this rank neither has received nor
  * receives. *tag: that of the first ones. */
 static uint64_t deadlock_not_received(const struct wait_report_group *own,
-                                      const struct wait_report_group *theirs, uint32_t rank,
+                                      const struct wait_report *report, uint32_t rank,
                                       uint32_t other, uint32_t *tag)
 {
+    const struct wait_report_group *theirs = wait_report_group(report, own->scope);
     for (uint32_t i = 0; i < theirs->ncounts; i++) {
         const struct message_count *c = &theirs->counts[i];
-        if (c->peer != rank || c->tag >= COLLRUN_ENGINE_TAG ||
-            deadlock_has_posted(own, COLLRUN_RECV, other, c->tag) ||
-            deadlock_has_posted(own, COLLRUN_RECV_ANY, WIRE_HOST, c->tag))
+        if (c->peer != rank || c->tag >= COLLRUN_ENGINE_TAG || deadlock_posted(own, other, c->tag))
             continue;
         const uint64_t sent = deadlock_count(theirs, rank, c->tag).sent,
                        received = deadlock_count(own, other, c->tag).received;
         *tag = c->tag;
-        if (sent > received)
-            return sent - received;
+        const uint64_t waiting = deadlock_waiting_sends(report, own->scope, rank, c->tag);
+        if (sent > received + waiting)
+            return sent - received - waiting;
     }
     return 0;
 }
@@ -384,7 +414,8 @@ bool deadlock_other_tag(const struct desc *desc, const struct rank_state *ranks,
             uint32_t tag;
             if (!theirs || theirs->lost || (w->peer != WIRE_HOST && w->peer != other))
                 continue;
-            const uint64_t n = deadlock_not_received(own, theirs, rank, other, &tag);
+            const uint64_t n =
+                deadlock_not_received(own, &ranks[other].wait_report, rank, other, &tag);
             if (!n)
                 continue;
             snprintf(out, size,

@@ -166,6 +166,16 @@ static void from_records_count(struct wait_report_group *g, const struct record_
         g->counts[i].received++;
 }
 
+/* The sends that precede this one with its peer and tag. */
+static uint64_t from_records_sent(const struct wait_report_group *g,
+                                  const struct record_view_op *op, uint32_t peer)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < g->ncounts; i++)
+        n += g->counts[i].peer == peer && g->counts[i].tag == op->tag ? g->counts[i].sent : 0;
+    return n;
+}
+
 static void from_records_add_op(const struct from_records *f, const struct record_view_op *op,
                                 const struct record_view_group *slot)
 {
@@ -175,12 +185,15 @@ static void from_records_add_op(const struct from_records *f, const struct recor
     bool message = collrun_kind_is_message(op->kind);
     if (g == &w->groups[w->ngroups])
         return;
-    if (message && op->state == RECORD_DONE)
+    const bool receives = message && op->kind != COLLRUN_SEND;
+    const uint64_t order = op->kind == COLLRUN_SEND ? from_records_sent(g, op, peer) : 0;
+    if (message && (op->kind == COLLRUN_SEND || op->state == RECORD_DONE))
         from_records_count(g, op, peer);
     if (!from_records_pends(op))
         return;
-    if (message)
-        g->posted[g->nposted++] = (struct posted_message){(uint8_t)op->kind, peer, op->tag};
+    if (receives)
+        g->posted[g->nposted++] =
+            (struct posted_message){.kind = (uint8_t)op->kind, .peer = peer, .tag = op->tag};
     w->items[w->nitems++] = (struct wait_report_call){.thread = op->thread,
                                                       .scope = g->scope,
                                                       .number = op->number,
@@ -190,7 +203,8 @@ static void from_records_add_op(const struct from_records *f, const struct recor
                                                       .op = (uint8_t)op->op,
                                                       .count = op->count,
                                                       .peer = peer,
-                                                      .tag = message ? op->tag : 0};
+                                                      .tag = message ? op->tag : 0,
+                                                      .order = order};
 }
 
 static int from_records_by_thread(const void *a, const void *b)

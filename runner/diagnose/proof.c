@@ -479,7 +479,8 @@ static struct proof_node *proof_op_node(struct proof_build *b, uint32_t rank,
 {
     const struct proof *p = b->p;
     const bool peer_known = op->peer >= 0 && (uint32_t)op->peer < p->nranks;
-    if (op->group == RECORD_CUT_NO_GROUP || proof_is_disputed(b, proof_group(p, rank, op)->id))
+    if (op->group == RECORD_CUT_NO_GROUP || proof_is_disputed(b, proof_group(p, rank, op)->id) ||
+        (!kind_is_collective(op->kind) && proof_group(p, rank, op)->unordered))
         return NULL;
     switch ((unsigned)op->kind) {
     case COLLRUN_SEND:

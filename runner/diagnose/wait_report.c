@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { CALL_LEN = 44, GROUP_LEN = 37, POSTED_LEN = 9, COUNT_LEN = 24, CREATED_LEN = 16 };
+enum { CALL_LEN = 52, GROUP_LEN = 37, POSTED_LEN = 21, COUNT_LEN = 24, CREATED_LEN = 16 };
 
 static void wait_report_read_call(struct reader *r, struct arena *a, struct wait_report_call *w)
 {
@@ -21,6 +21,7 @@ static void wait_report_read_call(struct reader *r, struct arena *a, struct wait
     w->count = read_u64(r);
     w->peer = read_u32(r);
     w->tag = read_u32(r);
+    w->order = read_u64(r);
 }
 
 static void wait_report_read_members(struct reader *r, struct arena *a, struct wait_report_group *g)
@@ -39,6 +40,8 @@ static void wait_report_read_posted(struct reader *r, struct arena *a, struct wa
         g->posted[i].kind = read_u8(r);
         g->posted[i].peer = read_u32(r);
         g->posted[i].tag = read_u32(r);
+        g->posted[i].thread = read_u32(r);
+        g->posted[i].order = read_u64(r);
     }
 }
 

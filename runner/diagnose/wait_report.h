@@ -18,16 +18,20 @@ struct wait_report_call { /* one call that a thread is blocked in */
     uint64_t count; /* of KIND_CREATE: the id of the creation */
     uint32_t peer;  /* world rank; WIRE_HOST: none, or any */
     uint32_t tag;
+    uint64_t order; /* of a send: at least so many precede it with its peer and tag; of a receive:
+                       its place among those of its thread, or 0 */
 };
 
-struct posted_message { /* a send or receive that this rank has posted */
+struct posted_message { /* a receive that this rank has posted, and has not waited for */
     uint8_t kind;
     uint32_t peer, tag;
+    uint32_t thread; /* whose later receives get their messages after it; 0: none */
+    uint64_t order;  /* as in wait_report_call */
 };
 
-struct message_count { /* completed messages with one peer and tag */
+struct message_count { /* messages with one peer and tag */
     uint32_t peer, tag;
-    uint64_t sent, received;
+    uint64_t sent, received; /* begun; received, and waited for */
 };
 
 struct wait_report_group {

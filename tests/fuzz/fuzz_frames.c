@@ -192,7 +192,8 @@ static const struct seed_line running[] = {
 static const struct seed_line deadlock[] = {
     {WIRE_WAIT_REPORT,
      "1=1 1=0 4=1 4=4711 s=world:0 8=1 8=0xffffffffffffffff 1=15 1=7 1=0 1=0 8=64 "
-     "4=^ 4=0 4=1 s=world:0 s=world 8=4 8=0 4=0 4=1 1=15 4=^ 4=0 1=0 4=1 4=^ 4=0 8=0 "
+     "4=^ 4=0 8=0 4=1 s=world:0 s=world 8=4 8=0 4=0 4=1 1=15 4=^ 4=0 4=4711 8=0 1=0 4=1 4=^ 4=0 "
+     "8=0 "
      "8=0 1=0 4=1 8=7 8=1"},
 };
 static const struct seed_line failure[] = {

@@ -23,6 +23,7 @@ struct step {
 struct message { /* posted or unexpected */
     struct step step;
     uint64_t number;
+    uint32_t from; /* of a receive that is done */
     bool done;
 };
 
@@ -34,7 +35,6 @@ struct executor_rank {
     uint32_t nmessages;
     uint64_t collectives[SCOPES], splits[SCOPES], created[SCOPES];
     uint64_t calls[SCOPES]; /* messages */
-    uint64_t sent[SCOPES][RANKS][TAGS], received[SCOPES][RANKS][TAGS];
 };
 
 struct world {
@@ -79,10 +79,19 @@ static uint32_t owner(const struct world *w, const struct message *m)
 
 static void deliver(struct world *w, struct message *send, struct message *recv)
 {
-    uint32_t from = owner(w, send), to = owner(w, recv);
     send->done = recv->done = true;
-    w->ranks[from].sent[send->step.scope][to][send->step.tag]++;
-    w->ranks[to].received[send->step.scope][from][send->step.tag]++;
+    recv->from = owner(w, send);
+}
+
+/* An earlier send on its channel is not matched yet. */
+static bool overtakes(const struct executor_rank *a, const struct message *m)
+{
+    bool found = false;
+    for (const struct message *other = a->messages; other < m; other++)
+        found = found || (!other->done && other->step.kind == COLLRUN_SEND &&
+                          other->step.scope == m->step.scope && other->step.peer == m->step.peer &&
+                          other->step.tag == m->step.tag);
+    return found;
 }
 
 /* Posts a message. It is matched at once, becomes unexpected at its receiver (eager), or waits. */
@@ -96,7 +105,7 @@ static struct message *post(struct world *w, uint32_t rank, const struct step *s
         if (!*waiting || (s->kind == COLLRUN_RECV && from != s->peer))
             continue;
         --*waiting;
-        a->received[s->scope][from][s->tag]++;
+        m->from = from;
         m->done = true;
         return m;
     }
@@ -105,9 +114,8 @@ static struct message *post(struct world *w, uint32_t rank, const struct step *s
         deliver(w, m, other);
     else if (other)
         deliver(w, other, m);
-    else if (s->kind == COLLRUN_SEND && s->eager) {
+    else if (s->kind == COLLRUN_SEND && s->eager && !overtakes(a, m)) {
         w->unexpected[s->scope][rank][s->peer][s->tag]++;
-        a->sent[s->scope][s->peer][s->tag]++;
         m->done = true;
     }
     return m;

@@ -4,7 +4,8 @@
  * - Ranks execute lists of collectives and messages over two groups. A blocked rank sends wait
  *   reports at random times, and deadlock_find sees any mixture of old and new ones.
  * - A program that ends must never be called a deadlock, however old the reports.
- * - One that does not end must be found from the last reports of all ranks.
+ * - One that does not end must be found from the last reports of all ranks, unless a receive from
+ * any rank hides it.
  */
 #include "diagnose/deadlock.h"
 #include "program_executor.h"
@@ -29,17 +30,51 @@ static const struct desc desc = {.hosts = &host, .nhosts = 1, .ranks = places, .
 
 /* ---- the wait report of a rank ---- */
 
-static void report_message(struct wait_report *report, const struct message *m)
+/* It has not been waited for: the step that posts it lasts, or it is waited for at the end. */
+static bool is_open(const struct executor_rank *a, const struct message *m)
 {
-    report->items[report->nitems++] = (struct wait_report_call){
-        .thread = 1,
-        .scope = scopes[m->step.scope],
-        .number = m->number,
-        .timeout_ns = UINT64_MAX,
-        .kind = m->step.kind,
-        .count = 9,
-        .peer = m->step.kind == COLLRUN_RECV_ANY ? WIRE_HOST : m->step.peer,
-        .tag = m->step.tag};
+    const bool last = m == &a->messages[a->nmessages - 1] && a->posted_step && a->at < STEPS &&
+                      collrun_kind_is_message(a->program[a->at].kind);
+    return last || (m->step.later && a->at <= STEPS);
+}
+
+static bool is_channel(const struct message *m, uint8_t kind, const struct step *s)
+{
+    return m->step.kind == kind && m->step.scope == s->scope && m->step.peer == s->peer &&
+           m->step.tag == s->tag;
+}
+
+static void report_message(struct wait_report *report, const struct executor_rank *a,
+                           const struct message *m)
+{
+    const bool any = m->step.kind == COLLRUN_RECV_ANY;
+    struct wait_report_call *w = &report->items[report->nitems++];
+    *w = (struct wait_report_call){.thread = 1,
+                                   .scope = scopes[m->step.scope],
+                                   .number = m->number,
+                                   .timeout_ns = UINT64_MAX,
+                                   .kind = m->step.kind,
+                                   .eager = m->step.eager && m->done,
+                                   .count = 9,
+                                   .peer = any ? WIRE_HOST : m->step.peer,
+                                   .tag = m->step.tag};
+    for (const struct message *other = a->messages; other < m; other++)
+        w->order += m->step.kind != COLLRUN_SEND || is_channel(other, COLLRUN_SEND, &m->step);
+}
+
+static void report_counts(struct wait_report_group *g, const struct executor_rank *a,
+                          uint32_t scope)
+{
+    for (uint32_t i = 0; i < RANKS * TAGS; i++)
+        g->counts[i] = (struct message_count){.peer = i / TAGS, .tag = i % TAGS};
+    for (const struct message *m = a->messages; m < a->messages + a->nmessages; m++) {
+        const bool sends = m->step.kind == COLLRUN_SEND;
+        struct message_count *c = &g->counts[(sends ? m->step.peer : m->from) * TAGS + m->step.tag];
+        if (m->step.scope != scope)
+            continue;
+        c->sent += sends;
+        c->received += !sends && !is_open(a, m);
+    }
 }
 
 static void report_group(struct wait_report *report, const struct executor_rank *a, uint32_t scope)
@@ -57,15 +92,13 @@ static void report_group(struct wait_report *report, const struct executor_rank 
                                     .ncounts = RANKS * TAGS};
     for (uint32_t i = 0; i < a->nmessages; i++) {
         const struct message *m = &a->messages[i];
-        if (m->done || m->step.scope != scope)
+        if (m->step.kind == COLLRUN_SEND || m->step.scope != scope || !is_open(a, m))
             continue;
+        const uint32_t peer = m->step.kind == COLLRUN_RECV_ANY ? WIRE_HOST : m->step.peer;
         g->posted[g->nposted++] = (struct posted_message){
-            m->step.kind, m->step.kind == COLLRUN_RECV_ANY ? WIRE_HOST : m->step.peer, m->step.tag};
+            .kind = m->step.kind, .peer = peer, .tag = m->step.tag, .thread = 1, .order = i};
     }
-    for (uint32_t i = 0; i < RANKS * TAGS; i++)
-        g->counts[i] =
-            (struct message_count){i / TAGS, i % TAGS, a->sent[scope][i / TAGS][i % TAGS],
-                                   a->received[scope][i / TAGS][i % TAGS]};
+    report_counts(g, a, scope);
 }
 
 static void report_rank(struct world *w, uint32_t rank, struct rank_state *state)
@@ -101,11 +134,11 @@ static void report_rank(struct world *w, uint32_t rank, struct rank_state *state
                                            .members = all_ranks,
                                            .nmembers = RANKS};
     } else if (a->at < STEPS) {
-        report_message(report, &a->messages[a->nmessages - 1]);
+        report_message(report, a, &a->messages[a->nmessages - 1]);
     } else {
         for (uint32_t i = 0; i < a->nmessages; i++) {
-            if (!a->messages[i].done)
-                report_message(report, &a->messages[i]);
+            if (is_open(a, &a->messages[i]))
+                report_message(report, a, &a->messages[i]);
         }
     }
     state->phase = report->nitems ? PHASE_RUNNING : PHASE_DONE;
@@ -206,6 +239,17 @@ static bool has_ended(const struct world *w)
     return true;
 }
 
+/* A receive from any rank that was not waited for may have taken the message that is on the way. */
+static bool may_hide(const struct world *w)
+{
+    bool found = false;
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (uint32_t i = 0; i < STEPS; i++)
+            found = found || (w->ranks[r].program[i].kind == COLLRUN_RECV_ANY &&
+                              w->ranks[r].program[i].later);
+    return found;
+}
+
 static void random_programs_deadlock_as_the_executor_says(void **state)
 {
     (void)state;
@@ -225,7 +269,7 @@ static void random_programs_deadlock_as_the_executor_says(void **state)
             wait_report_fini(&ranks[r].wait_report);
         if (ends && (called || found))
             fail_msg("program %u ends, but: %s", n, d.text);
-        if (!ends && !found && !called)
+        if (!ends && !found && !called && !may_hide(&w))
             fail_msg("program %u is a deadlock that was not found", n);
         ended += ends;
         stuck += !ends;
@@ -266,9 +310,9 @@ static void stage(struct scene *s, const uint8_t kind[RANKS], const uint32_t pee
                                                 .dtype = COLLRUN_FLOAT32,
                                                 .count = 1024,
                                                 .peer = peer[r]};
-        s->posted[r] = (struct posted_message){kind[r], peer[r], 0};
+        s->posted[r] = (struct posted_message){.kind = kind[r], .peer = peer[r]};
         s->groups[r].posted = &s->posted[r];
-        s->groups[r].nposted = collrun_kind_is_message(kind[r]);
+        s->groups[r].nposted = kind[r] == COLLRUN_RECV || kind[r] == COLLRUN_RECV_ANY;
         s->ranks[r].wait_report.nitems = 1;
     }
 }
@@ -463,6 +507,7 @@ static void put_frame(struct buf *b)
     buf_put_u64(b, 1024);
     buf_put_u32(b, 2);
     buf_put_u32(b, 7);
+    buf_put_u64(b, 8);
     buf_put_u32(b, 1);
     buf_put_str(b, scopes[0]);
     buf_put_str(b, "a");
@@ -475,6 +520,8 @@ static void put_frame(struct buf *b)
     buf_put_u8(b, COLLRUN_RECV);
     buf_put_u32(b, 3);
     buf_put_u32(b, 9);
+    buf_put_u32(b, 4711);
+    buf_put_u64(b, 10);
     buf_put_u8(b, 0);
     buf_put_u32(b, 1);
     buf_put_u32(b, 3);
@@ -499,6 +546,7 @@ static void a_damaged_wait_report_is_refused(void **state)
     assert_int_equal(w.nitems, 1);
     assert_int_equal(w.items[0].thread, 4711);
     assert_int_equal(w.items[0].tag, 7);
+    assert_int_equal(w.items[0].order, 8);
     assert_int_equal(w.groups[0].collectives, 5);
     assert_int_equal(w.groups[0].splits, 6);
     assert_int_equal(w.groups[0].members[1], 3);

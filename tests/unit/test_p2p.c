@@ -177,19 +177,6 @@ static void unexpected_packets_of_any_length_are_kept(void **state)
     p2p_free(w.p2p);
 }
 
-/* Finds the count of messages with a tag between this rank and rank 1. */
-static const struct msg_count_entry *count_of(struct msg_count *counts, uint32_t tag)
-{
-    static const struct msg_count_entry none;
-    const struct msg_count_table *table = atomic_load(&counts->table);
-    for (uint32_t i = 0; table && i < table->size; i++) {
-        const struct msg_count_entry *e = &table->entries[i];
-        if (e->key && msg_count_member(e) == 1 && msg_count_tag(e) == tag)
-            return e;
-    }
-    return &none;
-}
-
 static void a_batch_is_over_when_its_last_message_is(void **state)
 {
     (void)state;
@@ -207,33 +194,6 @@ static void a_batch_is_over_when_its_last_message_is(void **state)
     assert_memory_equal(in, out, 2);
     assert_int_equal(w.p2p->nactive, 0);
     p2p_free(w.p2p);
-}
-
-/* Wait reports list both calls until then: one that was counted would look like one to come. */
-static void the_messages_of_a_batch_are_counted_together(void **state)
-{
-    (void)state;
-    char byte = 3, in[2] = {0};
-    struct wire w;
-    struct p2p_batch batch;
-    struct msg_count counts = {NULL, NULL, false};
-    wire_open(&w), w.p2p->counts = &counts;
-    struct collrun_call send = call_of(COLLRUN_SEND, &byte, 1, 7);
-    struct collrun_call calls[2] = {call_of(COLLRUN_RECV, &in[0], 1, 7),
-                                    call_of(COLLRUN_RECV, &in[1], 1, 8)};
-    assert_int_equal(exec(w.p2p, &send, 1), COLLRUN_OK);
-    assert_int_equal(count_of(&counts, 7)->sent, 1);
-    assert_int_equal(p2p_progress(w.p2p), COLLRUN_OK);
-    assert_int_equal(p2p_start(w.p2p, calls, 2, &batch), COLLRUN_OK);
-    assert_int_equal(in[0], 3);
-    assert_int_equal(count_of(&counts, 7)->received, 0);
-    send.tag = 8;
-    assert_int_equal(exec(w.p2p, &send, 1), COLLRUN_OK);
-    assert_int_equal(p2p_check(w.p2p, &batch), COLLRUN_OK);
-    assert_int_equal(count_of(&counts, 7)->received, 1);
-    assert_int_equal(count_of(&counts, 8)->received, 1);
-    p2p_free(w.p2p);
-    msg_count_fini(&counts);
 }
 
 /* A failure stays, and the transport is left alone from then on. */
@@ -522,7 +482,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unexpected_packets_of_any_length_are_kept),
         cmocka_unit_test(a_batch_is_over_when_its_last_message_is),
-        cmocka_unit_test(the_messages_of_a_batch_are_counted_together),
         cmocka_unit_test(a_receive_learns_what_came),
         cmocka_unit_test(only_a_longer_message_is_a_mismatch),
         cmocka_unit_test(messages_to_this_rank_stay_in_the_engine),

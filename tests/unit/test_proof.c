@@ -275,6 +275,9 @@ static void what_is_not_known_returns(void **state)
     job.cuts[1].lost = RECORD_LOST_CHANNELS;
     assert_int_equal(proven(), 0);
     job.cuts[1].lost = 0;
+    job.cuts[0].groups[0].unordered = true;
+    assert_int_equal(proven(), 0);
+    job.cuts[0].groups[0].unordered = false;
     job.cuts[1].forgotten = 1;
     assert_int_equal(proven(), 2); /* rank 1 has the group */
     job.cuts[1].state = RECORD_CUT_MOVING;

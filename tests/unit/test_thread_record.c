@@ -306,6 +306,7 @@ static void a_send_is_synchronous_only_past_the_limit(void **state)
     rank.end.holds = true;
     cut = caller_blocks(do_send_long);
     assert_int_equal(only_op(&cut)->flags, RECORD_SYNC);
+    assert_int_equal(only_op(&cut)->message, 2);
     assert_int_equal(only_op(&cut)->peer, world[2]);
     assert_int_equal(rank_channel(&cut, 2, 0)->sent, 2);
     rank.end.holds = false;
