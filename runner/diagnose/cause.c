@@ -292,6 +292,19 @@ static const char *cause_when(const struct desc *desc, const struct rank_state *
     return out;
 }
 
+/* The rank has left with code 0, and others needed it. */
+static const char *cause_early_hint(const struct rank_state *r)
+{
+    if (!r->command)
+        return "a workload ends when its run() returns; it must not call exit()";
+    if (r->part != PART_OUTSIDE)
+        return "other ranks waited for it; collrun_finalize ends its part first";
+    if (r->record_bytes && record_tap_has_functions(atomic_load(&r->record.head.tap)))
+        return "other ranks waited for it in an operation that it has not called";
+    return "other ranks waited for it in a group that it is a member of, but it has not called "
+           "collrun_init";
+}
+
 static void cause_set_end(const struct desc *desc, const struct rank_state *r, uint32_t rank,
                           const char *name, bool one, struct diag *d)
 {
@@ -316,11 +329,7 @@ static void cause_set_end(const struct desc *desc, const struct rank_state *r, u
     } else {
         diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s left the job early: %s exited with code 0%s", name,
                  one ? "it" : "they", stage);
-        diag_hint(d, !r->command ? "a workload ends when its run() returns; it must not call exit()"
-                     : r->part != PART_OUTSIDE
-                         ? "other ranks waited for it; collrun_finalize ends its part first"
-                         : "other ranks waited for it in a group that it is a member of, but "
-                           "it has not called collrun_init");
+        diag_hint(d, "%s", cause_early_hint(r));
     }
 }
 

@@ -53,6 +53,7 @@ mistake sends deadlock "[]" \
     'deadlock: rank 0 waits in send\(numel=4, float32, dst=1\) in default_pg at wrong.py:[0-9]+ for rank 1; rank 1 waits in send\('
 mistake order deadlock "[0]" 'operation 1 of process group dp at wrong.py:[0-9]+ for rank 0'
 mistake early exit "[1]" 'rank 1 \(.*left the job early: it exited with code 0'
+like "early: hint" "$(err)" '^hint: other ranks waited for it in an operation that it has not called$'
 mistake raises exit "[1]" 'rank 1 .* exited with code 1: ValueError: the loss is not finite \(wrong.py:[0-9]+\)$'
 is "raises: in result.json" "$(field verdict.exception.type) $(field verdict.exception.text)" "ValueError the loss is not finite"
 
