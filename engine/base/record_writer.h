@@ -153,9 +153,8 @@ static inline uint64_t record_count_alone(_Atomic uint64_t *counter, uint64_t mo
 static inline uint64_t record_count_sent(struct record_channel *c)
 {
     if (!record_is_first(&c->sender)) {
-        const uint64_t before =
-            atomic_fetch_add_explicit(&c->sent_by_others, 1, memory_order_relaxed);
-        return RECORD_RULE(ONE_SENDER) ? 0 : before + atomic_load(&c->sent);
+        atomic_fetch_add_explicit(&c->sent_by_others, 1, memory_order_relaxed);
+        return RECORD_RULE(ONE_SENDER) ? 0 : atomic_load(&c->sent);
     }
     const uint64_t before = record_count_alone(&c->sent, 1);
     const bool ordered = !atomic_load_explicit(&c->unordered, memory_order_relaxed);
