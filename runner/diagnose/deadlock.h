@@ -15,6 +15,12 @@
  * another remaining rank. That rank did not make progress after its own report, because it would
  * have been the first; nor before it, because the report would show it.
  *
+ * What is counted makes this hold for messages, as in diagnose/proof.h. A send counts before its
+ * transport gets it, and a receive once its thread has learnt of the message. So sent - received is
+ * at least the number of messages that are on the way. Receives of one thread for one rank and tag
+ * get them in the order in which they were posted, and a send is matched after the earlier ones of
+ * its thread. A receive from any rank that is complete, and was not waited for, hides a deadlock.
+ *
  * This holds only if nothing but another rank of the job can wake a thread of a rank whose
  * report is certain. What else wakes threads, and where it is ruled out:
  * - Another thread of the process that computes, sleeps, polls, or waits for a file, a socket,
