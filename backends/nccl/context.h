@@ -17,7 +17,7 @@
 #ifndef NCCL_CONTEXT_H
 #define NCCL_CONTEXT_H
 
-#include "abort.h"
+#include "group_status.h"
 #include "library.h"
 #include "scheduler.h"
 #include "xid.h"

@@ -9,7 +9,6 @@
 #ifndef NCCL_GROUP_H
 #define NCCL_GROUP_H
 
-#include "abort.h"
 #include "comm.h"
 #include "context.h"
 #include "coord/client.h"

@@ -29,9 +29,9 @@
 #include "agent/agent.h"
 
 #include "agent/audit_sender.h"
-#include "agent/core_file.h"
 #include "agent/examine.h"
 #include "agent/job.h"
+#include "agent/process.h"
 #include "agent/rank_stdin.h"
 #include "agent/ranks.h"
 #include "agent/status.h"

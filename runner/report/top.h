@@ -3,7 +3,7 @@
  * collrun top: shows a running job until it ends, in the alternate screen of the terminal.
  *
  * - It reads the states that the job's runner sends through the socket of the run directory
- *   (run/top_server.h), and draws each of them, and again when the terminal has another size.
+ *   (run/status_request.h), and draws each of them, and again when the terminal has another size.
  * - Keys: q or Ctrl-C end it; up and down, page up and page down, home move through the ranks.
  * - Ctrl-Z restores the terminal before it stops the process, and fg draws the screen again.
  * However it ends, except by SIGKILL, the terminal is left as it was.

@@ -20,7 +20,6 @@
 #include "run/frames.h"
 #include "run/stall_monitor.h"
 #include "run/status_request.h"
-#include "run/top_server.h"
 
 struct supervisor {
     struct run_state run;

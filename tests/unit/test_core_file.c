@@ -2,7 +2,7 @@
  *
  * Where a core file is, by the pattern of the kernel.
  */
-#include "agent/core_file.h"
+#include "agent/process.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

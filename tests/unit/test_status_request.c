@@ -5,7 +5,6 @@
  * share of the time. The linker's --wrap replaces the functions that are counted, and the clock.
  */
 #include "run/status_request.h"
-#include "run/top_server.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
