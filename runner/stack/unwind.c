@@ -286,4 +286,5 @@ void asleep_frames(Dwfl *dwfl, pid_t tid, const struct asleep_state *state,
 {
     asleep_thread = (struct asleep_thread){tid, state};
     dwfl_getthread_frames(dwfl, tid, each, arg); /* it may end early */
+    asleep_thread.state = NULL;
 }
