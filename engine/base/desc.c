@@ -488,6 +488,12 @@ void desc_encode(const struct desc *desc, struct buf *out)
     desc_put_kvs(out, &desc->env_pass);
     desc_put_kvs(out, &desc->env_set);
     desc_put_kvs(out, &desc->env_unset);
+    buf_put_u32(out, desc->nactivate);
+    for (uint32_t i = 0; i < desc->nactivate; i++) {
+        buf_put_str(out, desc->activate[i].value);
+        desc_put_loc(out, &desc->activate[i].loc);
+    }
+    buf_put_str(out, desc->job_dir);
     buf_put_u8(out, desc->may_continue);
     buf_put_u64(out, desc->start_timeout_ns);
     buf_put_u64(out, desc->rendezvous_timeout_ns);
@@ -505,6 +511,17 @@ void desc_encode(const struct desc *desc, struct buf *out)
     desc_put_terminal(out, &desc->terminal);
     buf_put_u32(out, desc->record_entries);
     buf_put_u8(out, desc->trace);
+}
+
+static void desc_read_activate(struct decoder *in)
+{
+    struct desc *desc = in->desc;
+    desc->activate = desc_read_array(in, 20, sizeof *desc->activate, &desc->nactivate);
+    for (uint32_t i = 0; i < desc->nactivate && !in->r.bad; i++) {
+        desc->activate[i].value = read_str(&in->r, in->arena);
+        desc_read_loc(in, &desc->activate[i].loc);
+    }
+    desc->job_dir = read_str(&in->r, in->arena);
 }
 
 static void desc_read_placement(struct decoder *in)
@@ -583,6 +600,7 @@ int desc_decode(struct arena *arena, struct desc *desc, const void *bytes, size_
     desc_read_kvs(&in, &result.env_pass);
     desc_read_kvs(&in, &result.env_set);
     desc_read_kvs(&in, &result.env_unset);
+    desc_read_activate(&in);
     result.may_continue = read_u8(&in.r) != 0;
     result.start_timeout_ns = read_u64(&in.r);
     result.rendezvous_timeout_ns = read_u64(&in.r);

@@ -214,10 +214,13 @@ struct desc {
     uint32_t nworkloads;
     struct desc_kvs
         env_pass; /* names and values taken from the runner's environment; includes secrets */
-    struct desc_kvs env_set;   /* values may hold {rank} {local_rank} {host} {run_id} {attempt} */
-    struct desc_kvs env_unset; /* keys only */
-    bool may_continue; /* on_failure may be `continue`: the runner, not the agent, decides what a
-                        death means */
+    struct desc_kvs env_set;    /* values may hold {rank} {local_rank} {host} {run_id} {attempt} */
+    struct desc_kvs env_unset;  /* keys only */
+    struct desc_item *activate; /* commands of a shell, which each host runs once */
+    uint32_t nactivate;
+    const char *job_dir; /* where these start, unless their host has a workdir */
+    bool may_continue;   /* on_failure may be `continue`: the runner, not the agent, decides what a
+                          death means */
     uint64_t start_timeout_ns, rendezvous_timeout_ns, grace_ns;
     uint32_t cpus_per_process; /* cores; for ranks that their host binds */
     uint32_t max_restarts;     /* on_failure.max_restarts, for programs that ask; 0: no restart */

@@ -112,8 +112,10 @@
     F(u16, port) F(diag, error) L(pool, pools) L(plugin, plugins) L(text, commands)
 /* Answers PROBE: for each peer "", or why the connection failed. */
 #define WIRE_FIELDS_PROBED(F, L) L(text, peers)
-/* Answers PLACE; unbound: why the ranks are not bound. "": they are, or nothing asks for it. */
-#define WIRE_FIELDS_PLACED(F, L) F(diag, error) F(str, unbound) L(place, places)
+/* Answers PLACE; unbound: why the ranks are not bound. "": they are, or nothing asks for it.
+ * changes: what env.activate changes in the environment, "NAME=VALUE", or "NAME" if it is removed
+ */
+#define WIRE_FIELDS_PLACED(F, L) F(diag, error) F(str, unbound) L(place, places) L(text, changes)
 /* Lines of the log of the agent (base/debug.h), each with its newline. */
 #define WIRE_FIELDS_DEBUG_LINES(F, L) F(str, lines)
 

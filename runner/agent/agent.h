@@ -17,6 +17,7 @@
 #ifndef RUNNER_AGENT_AGENT_H
 #define RUNNER_AGENT_AGENT_H
 
+#include "agent/activate.h"
 #include "agent/address.h"
 #include "agent/audit_sender.h"
 #include "agent/cut_sender.h"
@@ -80,6 +81,8 @@ struct agent {
     struct trace_sender trace;
     struct cut_sender cuts;
     struct stacks_network network;
+    struct activate_change *changes; /* of env.activate */
+    uint32_t nchanges;
 };
 
 int agent_main(struct guard_files *files);      /* the exit code */

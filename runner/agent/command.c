@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/command.h"
 
+#include "agent/activate.h"
 #include "agent/agent.h"
 #include "agent/rank_stdin.h"
 #include "base/buf.h"
@@ -381,6 +382,7 @@ int environment_apply(const struct rank_proc *p, struct diag *d)
     const struct desc *desc = &p->agent->desc;
     for (uint32_t i = 0; i < desc->env_pass.n; i++)
         setenv(desc->env_pass.items[i].key, desc->env_pass.items[i].value, 1);
+    activate_apply(p->agent);
     environment_set_place(p);
     /* The output of a rank is a pipe, for which Python keeps 8 KiB: a rank that is killed would
      * lose the lines that tell why. A value of the user, also an empty one, stays. */

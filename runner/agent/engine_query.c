@@ -39,13 +39,13 @@ static pid_t engine_query_start(const char *engine, const char *option, const ch
 
 /* True when the process has printed something or closed the pipe. False: its time is up, or the
  * runner has closed its stream. */
-static bool engine_query_wait(struct agent *a, int fd, struct child_time *t)
+static bool engine_query_wait(struct agent *a, int fd, struct child_time *t, uint64_t limit_ns)
 {
     struct pollfd p[2] = {{.fd = fd, .events = POLLIN},
                           {.fd = a->runner.read_fd, .events = POLLRDHUP}};
     uint64_t heartbeat_ns = now_ns() + HEARTBEAT_NS;
     int ready = 0;
-    while (ready == 0 && !child_time_is_over(t, QUERY_NS)) {
+    while (ready == 0 && !child_time_is_over(t, limit_ns)) {
         ready = poll(p, 2, CHILD_TIME_PERIOD_MS);
         child_time_update(t);
         if (ready == 0 && now_ns() >= heartbeat_ns) {
@@ -56,23 +56,30 @@ static bool engine_query_wait(struct agent *a, int fd, struct child_time *t)
     return ready > 0 && p[0].revents;
 }
 
+bool engine_query_read(struct agent *a, pid_t pid, int fd, uint64_t limit_ns, struct buf *answer)
+{
+    struct child_time t;
+    child_time_start(&t, pid);
+    while (engine_query_wait(a, fd, &t, limit_ns)) {
+        void *room = buf_reserve(answer, 65536);
+        ssize_t n = room ? read(fd, room, 65536) : 0;
+        if (n <= 0 || buf_pending(answer) > ANSWER_MAX)
+            return true;
+        buf_commit(answer, (size_t)n);
+    }
+    return false;
+}
+
 void engine_query(struct agent *a, const char *engine, const char *option, const char *argument,
                   struct buf *answer)
 {
     int ends[2];
-    struct child_time t;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return;
     pid_t pid = engine_query_start(engine, option, argument, ends[1]);
     close(ends[1]);
-    child_time_start(&t, pid);
-    while (pid > 0 && engine_query_wait(a, ends[0], &t)) {
-        void *room = buf_reserve(answer, 65536);
-        ssize_t n = room ? read(ends[0], room, 65536) : 0;
-        if (n <= 0 || buf_pending(answer) > ANSWER_MAX)
-            break;
-        buf_commit(answer, (size_t)n);
-    }
+    if (pid > 0)
+        engine_query_read(a, pid, ends[0], QUERY_NS, answer);
     close(ends[0]);
     if (pid > 0) {
         kill(pid, SIGKILL);

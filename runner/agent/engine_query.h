@@ -13,12 +13,17 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct agent;
 
 /* Appends the output to `answer`. */
 void engine_query(struct agent *a, const char *engine, const char *option, const char *argument,
                   struct buf *answer);
+
+/* Reads what a child writes into a pipe until its other end is closed. False: the child has run for
+ * `limit_ns`, or the runner has closed its stream. */
+bool engine_query_read(struct agent *a, pid_t pid, int fd, uint64_t limit_ns, struct buf *answer);
 
 /* ---- where collrun-engine is ---- */
 

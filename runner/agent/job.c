@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/job.h"
 
+#include "agent/activate.h"
 #include "agent/address.h"
 #include "agent/engine_query.h"
 #include "agent/placement.h"
@@ -171,6 +172,8 @@ int job_start(struct agent *a, const struct wire_frame *f, struct diag *d)
         rc = hostmem_make(a->desc.hosts[a->host].nranks, &a->hostmem, d);
     if (rc == COLLRUN_OK)
         rc = placement_make(a, a->engine, d);
+    if (rc == COLLRUN_OK)
+        rc = activate_run(a, d);
     if (rc != COLLRUN_OK)
         return rc;
     if (a->desc.ranks[0].host != a->host) {
@@ -199,6 +202,20 @@ static bool job_places(struct agent *a, struct wire_list_place *places)
     return items != NULL;
 }
 
+/* False: out of memory. */
+static bool job_changes(struct agent *a, struct wire_list_text *changes)
+{
+    struct wire_item_text *items = arena_calloc(&a->arena, a->nchanges, sizeof *items);
+    for (uint32_t i = 0; items && i < a->nchanges; i++) {
+        const struct activate_change *c = &a->changes[i];
+        items[i].text = c->value ? arena_printf(&a->arena, "%s=%s", c->name, c->value) : c->name;
+        if (!items[i].text)
+            return false;
+    }
+    *changes = (struct wire_list_text){items, a->nchanges};
+    return items || !a->nchanges;
+}
+
 static bool job_shares_cores(const struct agent *a)
 {
     for (uint32_t i = 0; i < a->desc.hosts[a->host].nranks; i++)
@@ -216,12 +233,13 @@ void job_on_place(struct agent *a, const struct wire_frame *f)
     buf_init(&b);
     if (a->have_job)
         diag_set(d, COLLRUN_ERR_INVALID, "PLACE was sent after a job");
-    else if (job_read(a, f, d) == COLLRUN_OK)
-        placement_make(a, a->engine, d);
+    else if (job_read(a, f, d) == COLLRUN_OK && placement_make(a, a->engine, d) == COLLRUN_OK)
+        activate_run(a, d);
     a->have_job = true;
     if (d->code == COLLRUN_OK && job_shares_cores(a))
         placed.unbound = cores_why_not(&a->cores, a->desc.hosts[a->host].nranks, &a->arena);
-    if (d->code == COLLRUN_OK && !job_places(a, &placed.places))
+    if (d->code == COLLRUN_OK &&
+        (!job_places(a, &placed.places) || !job_changes(a, &placed.changes)))
         diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the places of ranks");
     wire_put_placed(&b, &placed);
     conn_send_buf(&a->runner, WIRE_PLACED, WIRE_HOST, 0, &b);

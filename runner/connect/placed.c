@@ -12,8 +12,9 @@
 struct placed {
     struct survey survey;
     struct desc *desc;
-    struct arena *arena; /* of what is put into desc */
-    const char **notes;  /* of each host: why its ranks are not bound; NULL: no answer yet */
+    struct arena *arena;            /* of what is put into desc */
+    struct wire_list_text *changes; /* of each host: by env.activate */
+    const char **notes; /* of each host: why its ranks are not bound; NULL: no answer yet */
     bool asked;
 };
 
@@ -78,6 +79,7 @@ static void placed_read(struct placed *p, uint32_t host, const struct wire_place
 {
     struct desc *desc = p->desc;
     p->notes[host] = placed->unbound;
+    p->changes[host] = placed->changes;
     for (uint32_t i = 0; i < placed->places.n; i++) {
         const struct wire_item_place *place = &placed->places.items[i];
         if (place->rank >= desc->nranks || desc->ranks[place->rank].host != host)
@@ -117,6 +119,17 @@ static bool placed_owes(void *ctx, const struct survey_host *host)
     return !p->notes[host->index];
 }
 
+static void placed_print_changes(const struct placed *p, const struct report *report)
+{
+    for (uint32_t host = 0; host < p->survey.n; host++)
+        for (uint32_t i = 0; i < p->changes[host].n; i++) {
+            const char *text = p->changes[host].items[i].text;
+            report_line(report, arena_printf(p->arena, "host %s: env.activate %s %s",
+                                             p->desc->hosts[host].name,
+                                             strchr(text, '=') ? "sets" : "removes", text));
+        }
+}
+
 static void placed_print_notes(const struct placed *p, FILE *out)
 {
     for (uint32_t i = 0; i < p->survey.n; i++)
@@ -138,12 +151,14 @@ int placed_ask(const struct job *job, struct desc *desc, struct arena *arena,
                                             .ctx = &p}},
                        .desc = desc,
                        .arena = arena,
+                       .changes = arena_calloc(arena, desc->nhosts, sizeof *p.changes),
                        .notes = arena_calloc(arena, desc->nhosts, sizeof *p.notes)};
     struct diag d;
     diag_init(&d);
     if (survey_init(&p.survey, verbose, &d) == COLLRUN_OK) {
         survey_run(&p.survey);
         placed_print_notes(&p, report->out);
+        placed_print_changes(&p, report);
     } else {
         survey_report(&p.survey, &d, (struct diag_loc){0}, EXIT_INTERNAL);
     }

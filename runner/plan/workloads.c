@@ -536,6 +536,20 @@ static void env_pass_secret(struct planner *pl, const struct job_str *name)
     planner_add_error(pl, &d);
 }
 
+/* First what files have, then what the job file sets. */
+static void plan_env_set(struct planner *pl)
+{
+    struct desc_kvs files, set, *all = &pl->desc->env_set;
+    planner_pairs(pl, &pl->job->env.from_files, &files);
+    planner_pairs(pl, &pl->job->env.set, &set);
+    *all = (struct desc_kvs){arena_calloc(pl->arena, (size_t)files.n + set.n, sizeof *all->items),
+                             files.n + set.n};
+    if (files.n)
+        memcpy(all->items, files.items, files.n * sizeof *files.items);
+    if (set.n)
+        memcpy(all->items + files.n, set.items, set.n * sizeof *set.items);
+}
+
 void plan_env(struct planner *pl)
 {
     const struct job_env *env = &pl->job->env;
@@ -549,7 +563,13 @@ void plan_env(struct planner *pl)
         env_pass_matching(pl, &env->pass.items[i]);
     for (uint32_t i = 0; i < env->secrets.n; i++)
         env_pass_secret(pl, &env->secrets.items[i]);
-    planner_pairs(pl, &env->set, &desc->env_set);
+    plan_env_set(pl);
+    desc->job_dir = pl->job->dir;
+    desc->activate = arena_calloc(pl->arena, env->activate.n, sizeof *desc->activate);
+    for (uint32_t i = 0; i < env->activate.n; i++)
+        if (env->activate.items[i].v)
+            desc->activate[desc->nactivate++] =
+                (struct desc_item){env->activate.items[i].v, env->activate.items[i].loc};
     for (uint32_t i = 0; i < env->unset.n; i++)
         if (env->unset.items[i].v)
             desc->env_unset.items[desc->env_unset.n++] = (struct desc_kv){

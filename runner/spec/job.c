@@ -8,6 +8,7 @@
 #include "base/quote.h"
 #include "spec/allocation.h"
 #include "spec/check.h"
+#include "spec/env_file.h"
 #include "spec/host_table.h"
 #include "spec/layers.h"
 #include "spec/names.h"
@@ -361,6 +362,7 @@ int job_read(struct job *job, const struct job_request *request, struct arena *a
             job->groups[i].backend.v = NULL;
     job->hosts.refused =
         !job->hosts.loc.line && !job->hosts.all.loc.line && node_get(root, "hosts");
+    env_files_read(job, arena, diags);
     job_find_transports(job, arena);
     job_expand_hosts(job, arena, diags);
     job_count_ranks(job);

@@ -285,6 +285,8 @@ struct job_env {
     struct job_strs pass; /* names and patterns */
     struct job_pairs set;
     struct job_strs unset, secrets;
+    struct job_strs files, activate;
+    struct job_pairs from_files; /* what `files` contain */
     struct diag_loc loc;
 };
 

@@ -492,10 +492,35 @@ static const struct schema_type env_values = {.kind = SCHEMA_PAIRS,
                                               .example = "env: {set: {NAME: value}}",
                                               .check = check_template,
                                               .check_key = name_check_env};
+static const struct schema_type env_file = {.kind = SCHEMA_STR,
+                                            .expects = "a path",
+                                            .size = sizeof(struct job_str),
+                                            .check = name_check_text,
+                                            .relative = PATH_RELATIVE};
+static const struct schema_type env_files = {.kind = SCHEMA_LIST,
+                                             .expects = "a list of files",
+                                             .example = "files: [cluster.env]",
+                                             .item = &env_file,
+                                             LOC(job_strs)};
+static const struct schema_type env_step = {.kind = SCHEMA_STR,
+                                            .expects = "a command of a shell",
+                                            .size = sizeof(struct job_str),
+                                            .check = name_check_text};
+static const struct schema_type env_steps = {.kind = SCHEMA_LIST,
+                                             .expects = "a list of commands of a shell",
+                                             .example = "activate: [source venv/bin/activate]",
+                                             .item = &env_step,
+                                             LOC(job_strs)};
 static const struct schema_key env_keys[] = {
     {KEY("pass", env_patterns, AT(job_env, pass), NULL,
          "Variables of collrun's environment that ranks on other hosts get; ranks on this machine "
          "inherit all of them; * matches any characters")},
+    {KEY("files", env_files, AT(job_env, files), NULL,
+         "Files with lines NAME=VALUE, relative to the job file; a later file wins, and set wins "
+         "over all")},
+    {KEY("activate", env_steps, AT(job_env, activate), NULL,
+         "Commands of a shell that are run once on each host, before its ranks start, by a login "
+         "shell of bash; what they change in the environment is that of the ranks")},
     {KEY("set", env_values, AT(job_env, set), NULL,
          "Variables and their values; a value may contain {rank} {local_rank} {host} {run_id} "
          "{attempt}")},

@@ -110,4 +110,38 @@ is "one run id for all ranks" "$(sed 's/.*, run \([^,]*\),.*/\1/' out | sort -u 
 sed 's/.*, run \([^,]*\),.*/\1/' out | sort -u >first
 run run context.yaml
 check "another one for the next run" [ "$(sed 's/.*, run \([^,]*\),.*/\1/' out | sort -u)" != "$(cat first)" ]
+
+# ---- files, and commands that each host runs once ----
+export HOME=$tmp # the shell is a login shell, which reads a profile
+printf '%s\n' '# a comment' '' 'export E2E_FILE=first' 'E2E_QUOTED="a {rank} $HOME"' "  E2E_ALSO='b'  " 'E2E_EMPTY=' 'E2E_SET=file' >one.env
+printf 'E2E_FILE=second\r\n' >two.env
+printf '%s\n' 'echo ran >>ran; export E2E_ACTIVE="$E2E_PASSED and $PWD" E2E_SET=active; unset E2E_GLOB_A; local_only=1' >active.sh
+simple files 2 "env E2E_FILE; env E2E_QUOTED; env E2E_ALSO; env E2E_EMPTY; env E2E_SET; env E2E_ACTIVE; env E2E_GLOB_A; env local_only" \
+    'env: {files: [one.env, two.env], activate: [source ./active.sh, "export E2E_SECOND=$E2E_ACTIVE"], set: {E2E_SET: "{rank}"}}'
+run run files.yaml
+ends "env.files and env.activate" 0
+is "both ranks have them" "$(sed -n 's/^\[1\] //p' out)" "E2E_FILE=second
+E2E_QUOTED=a {rank} \$HOME
+E2E_ALSO=b
+E2E_EMPTY=
+E2E_SET=1
+E2E_ACTIVE=through and $PWD
+E2E_GLOB_A is unset
+local_only is unset"
+is "the commands ran once" "$(cat ran)" ran
+run plan --hosts files.yaml
+is "plan --hosts shows what they change" "$code $(sed -n 's/^collrun: host [^ ]*: env.activate //p' err | sort | sed 's/=.*//' | tr '\n' ';')" \
+    "0 removes E2E_GLOB_A;sets E2E_ACTIVE;sets E2E_SECOND;sets E2E_SET;"
+activate() { # COMMAND: the second one of the job
+    simple active 2 "print x" "env: {activate: [\"true\", \"$1\"]}"
+    run run active.yaml "${@:2}"
+}
+activate "echo no such module >&2; false"
+ends "a command that fails ends the job" 2
+like "at its place, with what it says" "$(err)" 'active\.yaml:5:26: error: host [^ ]+: env\.activate\[1\]: exit code 1: no such module$'
+activate "exit 0"
+like "one that ends the shell, too" "$(err)" 'env\.activate: the shell ended early$'
+activate "sleep 1234" --set timeouts.start=6s
+like "one that does not end, too" "$(err)" 'env\.activate: the shell has not ended in time \(half of timeouts\.start\)$'
+check "and nothing of it is left" eval '! pgrep -f "^sleep 1234" >/dev/null'
 done_testing
