@@ -357,8 +357,8 @@ static bool attach(const char *path)
     close(fd);
     for (uint32_t i = 0; i < nranks; i++)
         all[i] = i;
-    /* The numbers in it are those of collrun; in a record of MPI they are of MPI. */
-    w = record_writer_open(head, RECORD_TAP_C10D, RECORD_LEVEL_MULTIPLE);
+    /* The numbers in it are those of collrun; in a record of MPI or c10d they are of these. */
+    w = record_writer_open(head, RECORD_TAP_NCCL, RECORD_LEVEL_MULTIPLE);
     struct record_queue_info info = {.name = "MPI_COMM_WORLD",
                                      .scope = "MPI_COMM_WORLD",
                                      .members = nranks,
