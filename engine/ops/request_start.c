@@ -104,9 +104,9 @@ static int request_follow_streams(const struct route *route, struct collrun_requ
  * is never taken. The exceptions:
  *
  * - A short send leaves at once, and needs no request (request_send_short).
- * - A call of several parts, with streams, on copies of its buffers, or that the backend starts (or
- *   an other message than a short receive) is queued: pq_submit. So is one that is not alone in its
- *   queue. pq_wait is then what waits. */
+ * - All others are queued (pq_submit, pq_wait): several calls in one request, calls behind streams
+ *   or on copies of their buffers, what the backend starts, messages that are no short receive, and
+ *   a request that is not alone in its queue. */
 
 /* True: the thread that waits for it most likely finishes it, and it need not begin before: a
  * collective that the backend cannot start, or a receive of a short message, which no sender waits
