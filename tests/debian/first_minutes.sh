@@ -128,7 +128,7 @@ config() {
     bench) prints 0 '# sendrecv in group world: 4 ranks on shm' '# Out of bounds values : 0 OK' -- "${run[@]}" ;;
     checkpoint) prints 0 'attempt 1 starts at step 30' '100 steps, sum 20400: right' -- "${run[@]}" ;;
     command) prints 127 'nodes: \[blue, green\]' 'host blue: (cannot start ip: |ip exited with code 255: Cannot open network namespace "blue")' -- "${run[@]}" ;;
-    ddp | torch_env) prints '(0|1)' "No module named 'torch'|accuracy|loss|rank 0" -- "${run[@]}" ;;
+    ddp | torch_env | torch_fault) prints '(0|1)' "No module named 'torch'|accuracy|loss|rank 0" -- "${run[@]}" ;;
     demo) prints 0 '^\[0\]   dp/pp=1 +4-7 +tcp +allreduce .* 40 of 40 ' '^\[0\]   world +0-7 +shm +allreduce .* 10 of 10 ' -- "${run[@]}" ;;
     devices | gpus) prints 2 'error: processes.gpus_per_process: host ".*" has 0 GPUs, but its 2 ranks need [24]' '^hint: ' -- "${run[@]}" ;;
     environment) prints 0 'welcome to .* from rank 0 of 4' 'greetings from rank 3 of 4 .*SITE=nowhere$' -- "${run[@]}" ;;
