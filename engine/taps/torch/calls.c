@@ -284,9 +284,9 @@ static void tap_describe(struct tap_request *r, const struct tap_operation *op, 
     call.op = (uint8_t)op->op;
     r->number = message ? ++g->last_message : ++g->number;
     if (!message)
-        q->signature = tap_mix(
-            tap_mix(q->signature + kind, (uint64_t)(uint32_t)op->peer << 32 | op->op),
-            tap_mix(op->count, mpi_type_class(op->type)));
+        q->signature =
+            tap_mix(tap_mix(q->signature + kind, (uint64_t)(uint32_t)op->peer << 32 | op->op),
+                    tap_mix(op->count, mpi_type_class(op->type)));
     r->entry = record_queue_reserve(q, 1);
     record_queue_write(q, r->entry, &call, r->number, RECORD_STARTED, now);
     if (!message)
