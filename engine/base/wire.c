@@ -210,8 +210,11 @@ static void wire_read_blob(struct reader *r, struct wire_blob *blob)
 /* To the end of the payload. */
 static void wire_read_bytes(struct reader *r, struct wire_blob *bytes)
 {
-    *bytes = (struct wire_blob){r->data + r->pos, r->bad ? 0 : r->len - r->pos};
-    r->pos += bytes->len;
+    *bytes = (struct wire_blob){NULL, 0};
+    if (r->bad || r->pos == r->len)
+        return; /* the payload may be NULL */
+    *bytes = (struct wire_blob){r->data + r->pos, r->len - r->pos};
+    r->pos = r->len;
 }
 
 static void wire_put_answer(struct buf *out, const struct wire_answer *answer)
