@@ -210,9 +210,9 @@ static void wire_read_blob(struct reader *r, struct wire_blob *blob)
 /* To the end of the payload. */
 static void wire_read_bytes(struct reader *r, struct wire_blob *bytes)
 {
-    *bytes = (struct wire_blob){NULL, 0};
+    *bytes = (struct wire_blob){"", 0}; /* an empty payload may be NULL */
     if (r->bad || r->pos == r->len)
-        return; /* the payload may be NULL */
+        return;
     *bytes = (struct wire_blob){r->data + r->pos, r->len - r->pos};
     r->pos = r->len;
 }

@@ -287,8 +287,10 @@ static void sink_put_line(struct sink *s, const char *label, size_t label_len, c
     const size_t end_len = raw ? 2 : 1;
     const char *end = raw ? "\r\n" : "\n";
     unsigned char *to = buf_reserve(&s->queue, label_len + len + end_len);
-    memcpy(to, label, label_len);
-    memcpy(to + label_len, text, len);
+    if (label_len)
+        memcpy(to, label, label_len);
+    if (len)
+        memcpy(to + label_len, text, len);
     memcpy(to + label_len + len, end, end_len);
     buf_commit(&s->queue, label_len + len + end_len);
 }

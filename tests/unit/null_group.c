@@ -179,6 +179,7 @@ void null_group_free(struct collrun_group *g)
     struct backend *b = g->backends[0].backend;
     group_close(g);
     group_table_fini(&e->groups);
+    buf_fini(&e->process.control.out);
     backend_close(b);
     free(b);
     pthread_mutex_destroy(&e->process.control.lock);

@@ -496,14 +496,18 @@ static void a_rank_speaks_for_itself_alone(void **state)
     (void)state;
     open_group(&fixture, RANKS);
     packet.context = fixture.group->context.id;
+    endpoint_lock(fixture.group->endpoint); /* as the link does */
     up->packet(up->ctx, scripted.link.peers[2].cookie, &packet, text, strlen(text));
     packet.type = PACKET_LEAVE;
     up->packet(up->ctx, scripted.link.peers[2].cookie, &packet, NULL, 0);
+    endpoint_unlock(fixture.group->endpoint);
     assert_int_equal(fixture.group->status, COLLRUN_OK);
     assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
     assert_int_equal(progress(), COLLRUN_OK);
     packet.type = PACKET_FAIL;
+    endpoint_lock(fixture.group->endpoint);
     up->packet(up->ctx, scripted.link.peers[1].cookie, &packet, text, strlen(text));
+    endpoint_unlock(fixture.group->endpoint);
     assert_int_equal(progress(), COLLRUN_ERR_MISMATCH);
     assert_string_equal(error, text);
     close_all(&fixture);
