@@ -229,7 +229,7 @@ static int select_combinations(struct session *s)
     s->selected = arena_calloc(&s->arena, matrix->n, sizeof *s->selected);
     memset(s->selected, true, matrix->n * sizeof *s->selected);
     for (uint32_t i = 0; i < o->nonly; i++)
-        if (matrix_select(matrix, o->only[i], s->selected, &d) < 0)
+        if (matrix_select(matrix, o->only[i], s->selected, &s->arena, &d) < 0)
             return fail(s, &d, EXIT_JOB);
     for (uint32_t i = 0; i < matrix->n; i++)
         n += s->selected[i];

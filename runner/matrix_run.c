@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/exit_codes.h"
+#include "report/rundir.h"
 #include "spec/matrix.h"
 #include "xalloc.h"
 
@@ -415,17 +416,13 @@ static void matrix_run_one(struct matrix_state *s, uint32_t combination)
 
 /* ---- all runs ---- */
 
-/* mkdir -p, and no other matrix in it. */
+/* Makes the folder, which must not have another matrix. */
 static int matrix_open(struct matrix_state *s)
 {
     const char *dir = s->m->dir;
-    for (const char *p = strchr(dir + 1, '/');; p = strchr(p + 1, '/')) {
-        const char *part = p ? arena_strndup(&s->arena, dir, (size_t)(p - dir)) : dir;
-        if (mkdir(part, 0777) < 0 && errno != EEXIST)
-            return matrix_fail(s, errno, "make", part);
-        if (!p)
-            break;
-    }
+    const int err = rundir_make_dirs(dir);
+    if (err)
+        return matrix_fail(s, err, "make", dir);
     if (s->m->resume || access(arena_printf(&s->arena, "%s/matrix.json", dir), F_OK) != 0)
         return 0;
     struct diag d;

@@ -400,22 +400,18 @@ static int parse_read_range(struct rank_scan *scan, struct diag *d)
 
 static int parse_unknown_role(const struct rank_scan *scan, size_t len, struct diag *d)
 {
-    enum { SHOWN = 16 };
+    enum { SHOWN = 64 };
     const struct parse_rank_names *names = scan->names;
     const char *list[SHOWN];
-    char name[64], known[256] = "";
-    size_t n = 0, used = 0;
+    char name[64], text[SUGGEST_TEXT];
+    size_t n = 0;
     if (!names || !names->nroles)
         return parse_bad(d, scan->text, PARSE_BAD_RANKS);
     snprintf(name, sizeof name, "%.*s", (int)len, scan->p);
-    for (; n < names->nroles && n < SHOWN && used < sizeof known; n++) {
+    for (; n < names->nroles && n < SHOWN; n++)
         list[n] = names->roles[n].name;
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", n ? ", " : "", list[n]);
-    }
-    const char *meant = suggest(name, list, n);
     diag_set(d, COLLRUN_ERR_INVALID, "there is no role \"%s\"", name);
-    return diag_hint(d, "%s%s%sroles of this job: %s", meant ? "did you mean \"" : "",
-                     meant ? meant : "", meant ? "\"? " : "", known);
+    return diag_hint(d, "%s", suggest_text(name, "roles of this job", list, n, text));
 }
 
 static const struct parse_role *parse_find_role(const struct rank_scan *scan, size_t len)

@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { WORD_MAX = 48 };
@@ -67,4 +68,24 @@ const char *suggest(const char *written, const char *const *names, size_t n)
         }
     }
     return best;
+}
+
+const char *suggest_text(const char *written, const char *title, const char *const *names, size_t n,
+                         char out[SUGGEST_TEXT])
+{
+    enum { ROOM = SUGGEST_TEXT - 8 }; /* without ", ..." */
+    const char *meant = suggest(written, names, n);
+    int used = 0;
+    if (meant)
+        used = snprintf(out, ROOM, "did you mean \"%.64s\"? ", meant);
+    used += snprintf(out + used, (size_t)(ROOM - used), "%.64s: ", title);
+    for (size_t i = 0; i < n; i++) {
+        const int len = (int)strlen(names[i]) + 2;
+        if (used + len >= ROOM) {
+            snprintf(out + used, (size_t)(SUGGEST_TEXT - used), "%s...", i ? ", " : "");
+            break;
+        }
+        used += snprintf(out + used, (size_t)(ROOM - used), "%s%s", i ? ", " : "", names[i]);
+    }
+    return out;
 }

@@ -83,8 +83,7 @@ void rundir_take_errors(struct rundir *rd)
         rundir_warn(rd, &e);
 }
 
-/* mkdir -p */
-static int rundir_make_dirs(const char *path)
+int rundir_make_dirs(const char *path)
 {
     char part[4096];
     size_t len = strlen(path);

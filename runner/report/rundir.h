@@ -28,6 +28,9 @@
 
 struct rundir;
 
+/* mkdir -p. Returns 0 or an errno. */
+int rundir_make_dirs(const char *path);
+
 /* Makes the directory, which must not exist yet or be empty. NULL without logging.dir (d->code 0)
  * or on failure. Failed writes are reported on `warnings`. */
 struct rundir *rundir_open(const struct job *job, const struct desc *desc, FILE *warnings,

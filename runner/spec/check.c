@@ -263,19 +263,12 @@ static void check_unknown_group(struct checker *c, const char *path, const struc
     if (!job->ngroups)
         return; /* `groups` itself was refused: without that, there is at least `world` */
     const char **names = arena_calloc(c->arena, job->ngroups, sizeof *names);
-    char known[256] = "";
-    size_t used = 0;
-    for (uint32_t i = 0; i < job->ngroups; i++) {
-        names[i] = job->groups[i].name;
-        if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                                     names[i]);
-    }
+    char text[SUGGEST_TEXT];
     struct diag d;
-    const char *meant = suggest(name->v, names, job->ngroups);
+    for (uint32_t i = 0; i < job->ngroups; i++)
+        names[i] = job->groups[i].name;
     diag_at(&d, name->loc, "%s: no group named %s", path, QUOTED(name->v));
-    diag_hint(&d, "%s%s%sgroups of this job: %s%s", meant ? "did you mean \"" : "",
-              meant ? meant : "", meant ? "\"? " : "", known, used >= sizeof known ? "..." : "");
+    diag_hint(&d, "%s", suggest_text(name->v, "groups of this job", names, job->ngroups, text));
     check_add_error(c, &d);
 }
 

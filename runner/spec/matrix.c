@@ -52,27 +52,16 @@ static uint32_t matrix_find_value(const struct job_matrix_axis *axis, const char
     return i;
 }
 
-/* "did you mean "Ring"? values: Ring, Tree"; NULL for `axis`: of the axes. */
+/* The hint for a wrong value of an axis; NULL: for a wrong axis. */
 static const char *matrix_known(const struct job_matrix *matrix, const struct job_matrix_axis *axis,
-                                const char *written, char out[256])
+                                const char *written, struct arena *arena)
 {
-    enum { SHOWN = 12 };
-    const char *names[SHOWN];
     const uint32_t n = axis ? axis->n : matrix->naxes;
-    size_t used = 0;
-    uint32_t shown = 0;
-    for (; shown < n && shown < SHOWN; shown++)
-        names[shown] = axis ? axis->values[shown]->text : matrix->axes[shown].name;
-    const char *meant = suggest(written, names, shown);
-    out[0] = '\0';
-    if (meant)
-        used = (size_t)snprintf(out, 256, "did you mean \"%.64s\"? ", meant);
-    used += (size_t)snprintf(out + used, 256 - used, axis ? "values: " : "axes: ");
-    for (uint32_t i = 0; i < shown && used < 256; i++)
-        used += (size_t)snprintf(out + used, 256 - used, "%s%.64s", i ? ", " : "", names[i]);
-    if (n > shown && used < 256)
-        snprintf(out + used, 256 - used, ", ...");
-    return out;
+    const char **names = arena_calloc(arena, n, sizeof *names);
+    for (uint32_t i = 0; i < n; i++)
+        names[i] = axis ? axis->values[i]->text : matrix->axes[i].name;
+    return suggest_text(written, axis ? "values" : "axes", names, n,
+                        arena_calloc(arena, 1, SUGGEST_TEXT));
 }
 
 static void matrix_read_axis(struct matrix_reader *r, const struct node_entry *entry)
@@ -131,7 +120,7 @@ static bool matrix_read_exclusion(struct matrix_reader *r, const struct node *en
                                   uint32_t *values)
 {
     const struct job_matrix *matrix = r->out;
-    char known[256], found[QUOTE_SIZE + 16];
+    char found[QUOTE_SIZE + 16];
     if (entry->kind != NODE_MAP || !entry->n) {
         matrix_error(r, entry->loc, "as in \"exclude: [{algo: Tree, n: 2}]\"",
                      "matrix.exclude: expected a mapping of axes to values, found %s",
@@ -145,14 +134,15 @@ static bool matrix_read_exclusion(struct matrix_reader *r, const struct node *en
         const struct node_entry *e = &entry->entries[i];
         const uint32_t axis = matrix_find_axis(matrix, e->key);
         if (axis == matrix->naxes) {
-            matrix_error(r, e->loc, matrix_known(matrix, NULL, e->key, known),
+            matrix_error(r, e->loc, matrix_known(matrix, NULL, e->key, r->arena),
                          "matrix.exclude: there is no axis %s", QUOTED(e->key));
             return false;
         }
         const char *text = e->value->kind == NODE_SCALAR ? e->value->text : "";
         values[axis] = matrix_find_value(&matrix->axes[axis], text);
         if (values[axis] == matrix->axes[axis].n) {
-            matrix_error(r, e->value->loc, matrix_known(matrix, &matrix->axes[axis], text, known),
+            matrix_error(r, e->value->loc,
+                         matrix_known(matrix, &matrix->axes[axis], text, r->arena),
                          "matrix.exclude: the axis %.64s has no value %s", e->key,
                          e->value->kind == NODE_SCALAR ? QUOTED(text)
                                                        : node_name(e->value, found, sizeof found));
@@ -278,22 +268,23 @@ const char *matrix_folder(const struct job_matrix *matrix, uint32_t combination,
     return name;
 }
 
-int matrix_select(const struct job_matrix *matrix, const char *only, bool *selected, struct diag *d)
+int matrix_select(const struct job_matrix *matrix, const char *only, bool *selected,
+                  struct arena *arena, struct diag *d)
 {
     const char *equals = strchr(only, '=');
-    char name[64], known[256];
+    char name[64];
     snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - only) : 0, only);
     const uint32_t axis = matrix_find_axis(matrix, name);
     if (!equals || axis == matrix->naxes) {
         diag_set(d, COLLRUN_ERR_INVALID, "--only: %s is not AXIS=VALUE of the matrix",
                  QUOTED(only));
-        return diag_hint(d, "%s", matrix_known(matrix, NULL, name, known));
+        return diag_hint(d, "%s", matrix_known(matrix, NULL, name, arena));
     }
     const uint32_t value = matrix_find_value(&matrix->axes[axis], equals + 1);
     if (value == matrix->axes[axis].n) {
         diag_set(d, COLLRUN_ERR_INVALID, "--only: the axis %s has no value %s", name,
                  QUOTED(equals + 1));
-        return diag_hint(d, "%s", matrix_known(matrix, &matrix->axes[axis], equals + 1, known));
+        return diag_hint(d, "%s", matrix_known(matrix, &matrix->axes[axis], equals + 1, arena));
     }
     for (uint32_t i = 0; i < matrix->n; i++)
         selected[i] = selected[i] && matrix->chosen[(size_t)i * matrix->naxes + axis] == value;

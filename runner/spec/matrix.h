@@ -32,6 +32,6 @@ const char *matrix_folder(const struct job_matrix *matrix, uint32_t combination,
 /* Clears the combinations in `selected` that differ from "AXIS=VALUE". INVALID: there is no such
  * axis or value. */
 int matrix_select(const struct job_matrix *matrix, const char *only, bool *selected,
-                  struct diag *d);
+                  struct arena *arena, struct diag *d);
 
 #endif

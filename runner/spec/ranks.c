@@ -251,18 +251,15 @@ static uint32_t ranks_find_axis(const struct job_mesh *mesh, const char *name)
 }
 
 static void ranks_unknown_axis(struct job *job, const char *path, const char *name,
-                               struct diag_loc loc, struct arena *arena, struct diag_list *diags)
+                               struct diag_loc loc, struct diag_list *diags)
 {
-    const char *names[JOB_AXES_MAX], *known = "";
+    const char *names[JOB_AXES_MAX];
+    char text[SUGGEST_TEXT];
     struct diag d;
-    for (uint32_t i = 0; i < job->mesh.naxes; i++) {
+    for (uint32_t i = 0; i < job->mesh.naxes; i++)
         names[i] = job->mesh.axes[i].name;
-        known = arena_printf(arena, "%s%s%s", known, i ? ", " : "", names[i]);
-    }
-    const char *meant = suggest(name, names, job->mesh.naxes);
     diag_at(&d, loc, "%s: the mesh has no axis %s", path, QUOTED(name));
-    diag_hint(&d, "%s%s%saxes: %s", meant ? "did you mean \"" : "", meant ? meant : "",
-              meant ? "\"? " : "", known);
+    diag_hint(&d, "%s", suggest_text(name, "axes", names, job->mesh.naxes, text));
     ranks_refuse_mesh(job, &d, diags);
 }
 
@@ -282,13 +279,13 @@ static uint32_t ranks_group_axes(struct job *job, const struct job_group *group,
         return 0;
     }
     if (!bits && !group->axes.loc.line)
-        ranks_unknown_axis(job, path, group->name, group->name_loc, arena, diags);
+        ranks_unknown_axis(job, path, group->name, group->name_loc, diags);
     for (uint32_t i = 0; i < group->axes.n; i++) {
         const struct job_str *name = &group->axes.items[i];
         const uint32_t axis = name->v ? ranks_find_axis(mesh, name->v) : mesh->naxes;
         if (axis == mesh->naxes) {
             if (name->v)
-                ranks_unknown_axis(job, path, name->v, name->loc, arena, diags);
+                ranks_unknown_axis(job, path, name->v, name->loc, diags);
             return 0;
         }
         if (bits & 1u << axis) {
