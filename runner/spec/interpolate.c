@@ -64,9 +64,10 @@ static int interpolate_malformed(const char *at, size_t len, struct arena *arena
     const size_t n = (size_t)(at + len - name);
     if (n > 1 && at[len - 1] == '}' && interpolate_is_var_name(name, n - 1))
         return diag_hint(d,
-                         "a variable of the job is ${var:%.*s}, one of the environment "
-                         "${env:%.*s}; write $${ for a literal ${",
-                         (int)(n - 1), name, (int)(n - 1), name);
+                         "a variable of the job is ${var:%.*s}, an axis of its matrix "
+                         "${matrix:%.*s}, one of the environment ${env:%.*s}; write $${ for a "
+                         "literal ${",
+                         (int)(n - 1), name, (int)(n - 1), name, (int)(n - 1), name);
     return diag_hint(d, "write $${ for a literal ${");
 }
 

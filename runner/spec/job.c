@@ -313,6 +313,8 @@ static void job_place_roles(struct job *job, const struct node *root, struct are
     ranks_place_roles(&head, arena, &ignored);
     diag_list_fini(&ignored);
     job->rank_names = head.rank_names;
+    if (node_get(root, "roles") && !head.nroles)
+        job->rank_names.unknown = true; /* they are no mapping, which is reported */
 }
 
 /* ---- reading ---- */

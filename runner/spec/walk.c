@@ -198,6 +198,8 @@ static void walk_read_number(struct walk *w, const struct schema_type *type,
         walk_error(w, node->loc, "remove the quotes", "expected %s, found the string %s",
                    type->expects, QUOTED(node->text));
     } else if (walk_parse_number(type, node, &v, &d) < 0) {
+        if (type->choices && !d.hint[0]) /* it may be a word, too */
+            diag_hint(&d, "expected %s", type->expects);
         walk_add_error(w, node->loc, &d);
     } else if (type->kind != SCHEMA_FLAG && (v < type->min || v > type->max)) {
         walk_out_of_range(w, type, node);

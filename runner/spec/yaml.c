@@ -281,6 +281,14 @@ static bool yaml_error_is_interpolation(const struct source *source, struct diag
     return before && len >= 2 && memcmp(before, "${", 2) == 0;
 }
 
+/* A bracket behind other characters, as in worker[0-last], between { } or [ ]. */
+static bool yaml_error_is_bracket(const struct source *source, struct diag_loc loc)
+{
+    size_t len = 0;
+    const char *before = loc.column > 1 ? source_at(source, loc.line, loc.column - 1, &len) : NULL;
+    return before && len >= 2 && before[1] == '[' && !strchr(" \t,:[{\"'", before[0]);
+}
+
 /* `problem` is at `loc`, inside `context` (or NULL), which began at `context_loc`. */
 static void yaml_error_explain(const struct source *source, const char *problem,
                                struct diag_loc loc, const char *context,
@@ -293,7 +301,12 @@ static void yaml_error_explain(const struct source *source, const char *problem,
     if (yaml_error_is_interpolation(source, loc)) {
         loc.column--;
         diag_at(d, loc, "inside braces or brackets, ${...} needs quotes");
-        diag_hint(d, "write \"${env:NAME}\"; a number is still read as a number");
+        diag_hint(d, "put it in quotes: \"${...}\"; a number is still read as a number");
+        return;
+    }
+    if (yaml_error_is_bracket(source, loc)) {
+        diag_at(d, loc, "inside braces or brackets, a text with \"[\" needs quotes");
+        diag_hint(d, "as in \"worker[0-last]\"");
         return;
     }
     if (yaml_error_find_template(source, &loc)) {
