@@ -90,6 +90,12 @@ static json_t *matrix_values(const struct job_matrix *matrix, uint32_t combinati
     return values;
 }
 
+/* The class of a run without a result: it was not started, or its collrun was killed. */
+static const char *matrix_class(int exit_code)
+{
+    return exit_code == EXIT_JOB ? "job" : exit_code == EXIT_LOAD ? "plugin" : "lost";
+}
+
 /* The row of a combination. `result`: of its run; NULL: the run was not started. */
 static json_t *matrix_row(struct matrix_state *s, uint32_t combination, json_t *result,
                           int exit_code, double seconds)
@@ -97,12 +103,12 @@ static json_t *matrix_row(struct matrix_state *s, uint32_t combination, json_t *
     json_t *verdict = json_object_get(result, "verdict");
     const char *class = json_string_value(json_object_get(verdict, "class"));
     json_t *took = json_object_get(result, "seconds");
-    json_t *row =
-        json_pack("{si so ss ss si so sO? so}", "number", (int)combination + 1, "values",
-                  matrix_values(s->matrix, combination), "dir",
-                  matrix_folder(s->matrix, combination, &s->arena), "class", class ? class : "job",
-                  "exit_code", exit_code, "seconds", took ? json_incref(took) : json_real(seconds),
-                  "verdict", verdict, "metrics", matrix_metrics(result));
+    json_t *row = json_pack("{si so ss ss si so sO? so}", "number", (int)combination + 1, "values",
+                            matrix_values(s->matrix, combination), "dir",
+                            matrix_folder(s->matrix, combination, &s->arena), "class",
+                            class ? class : matrix_class(exit_code), "exit_code", exit_code,
+                            "seconds", took ? json_incref(took) : json_real(seconds), "verdict",
+                            verdict, "metrics", matrix_metrics(result));
     return row;
 }
 

@@ -124,6 +124,12 @@ kill -KILL $runner
 wait $runner 2>/dev/null
 check "killed: its run ends as by SIGTERM" within 60 eval '[ -s killed/001*/result.json ]'
 check "and no process is left" within 60 eval '! pgrep -f "run-dir killed" >/dev/null'
+"$COLLRUN" matrix.yaml --run-dir lost --set matrix.keep_going=false --set "workloads[0].params.until=$PWD/go" >lost.out 2>&1 &
+runner=$!
+within 60 eval 'grep -q runs lost/001*.log 2>/dev/null'
+pkill -KILL -P $runner
+wait $runner
+is "a run whose collrun is killed: lost" "$? $(grep -c ',lost,137,' lost/matrix.csv) $(grep -c '^\[1/3\] algo=Ring,n=1: lost, ' lost.out)" "137 1 1"
 touch go
 run run matrix.yaml --run-dir killed --resume
 is "killed: --resume runs the rest" "$code $(grep -c ',ok,0,' killed/matrix.csv)" "0 3"
